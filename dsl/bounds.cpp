@@ -302,7 +302,8 @@ bool may_wrap(const Expr& operation, const BoundsOverride& overrides) {
     return Simplifier(overrides.empty() ? nullptr : &overrides).may_wrap(operation);
 }
 
-// Bounds through symbolic extents. raise_once replaces one term by something not smaller.
+// Bounds through symbolic extents, and through the sides of minima. raise_once replaces one term by something not
+// smaller.
 
 namespace {
 
@@ -389,8 +390,36 @@ bool Simplifier::raise_once(Affine& affine) {
     return false;
 }
 
+/// c * min(x, y) is c * x or c * y, and for c > 0 at most either; of a maximum for c < 0. Where the rest of the sum is
+/// made of what x or y is made of, that tells more than their bounds.
+std::optional<int64_t> Simplifier::upper_by_sides(const Affine& affine) {
+    for (size_t t = 0; t < affine.terms.size(); ++t) {
+        const auto [atom, coefficient] = affine.terms[t];
+        const Binary* node = atom.as<Binary>();
+        if (!node || (node->op != BinaryOp::Min && node->op != BinaryOp::Max) || !is_exact(atom)) continue;
+        Affine rest = affine;
+        rest.terms.erase(rest.terms.begin() + static_cast<std::ptrdiff_t>(t));
+        const std::vector<Expr> of_atom = variables_of(atom);
+        const bool is_related = std::ranges::any_of(rest.terms, [&](const auto& term) {
+            return std::ranges::any_of(of_atom, [&](const Expr& variable) { return contains(term.first, variable); });
+        });
+        if (!is_related) continue;
+        auto with = [&](const Expr& side) {
+            Affine sum = rest;
+            add_scaled(sum, decompose(side), coefficient);
+            combine_quotients(sum);
+            return upper(sum);
+        };
+        const Bound a = with(node->a), b = with(node->b);
+        const bool at_most_either = (node->op == BinaryOp::Min) == (coefficient > 0);
+        if (at_most_either) return smaller(a, b);
+        return both(a, b, [](int64_t x, int64_t y) { return std::max(x, y); });
+    }
+    return {};
+}
+
 std::optional<int64_t> Simplifier::upper(const Affine& affine) {
-    Bound best = bounds(affine).max;
+    Bound best = smaller(bounds(affine).max, upper_by_sides(affine));
     Affine raised = affine;
     constexpr int most_steps = 16;
     for (int step = 0; step < most_steps && raise_once(raised); ++step) best = smaller(best, bounds(raised).max);

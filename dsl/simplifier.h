@@ -90,6 +90,7 @@ public:
     bool may_wrap(const Expr& operation);
 
 private:
+    std::optional<int64_t> upper_by_sides(const Affine& affine);
     Expr simplify_linear(const Expr& expr);
     /// The form as an exact expression; Overflow if it is none.
     Expr exact_expr(const Affine& affine, Type type);

@@ -22,16 +22,7 @@ Stored stored(const TensorProductShape& s) {
     return result;
 }
 
-/// m, n and k as the product reads them: where they are the length of padded rows, whole pieces.
-TensorProductShape padded_shape(TensorProductShape s) {
-    if (!s.pad_rows) return s;
-    int64_t piece = piece_bytes / bytes_of(s.operand);
-    auto pad = [&](int64_t& extent) { extent = divided(extent, piece) * piece; };
-    if (s.transpose_a) pad(s.m);
-    if (!s.transpose_b) pad(s.n);
-    if (!s.transpose_a || s.transpose_b) pad(s.k);
-    return s;
-}
+bool takes_any_side(Type operand) { return bytes_of(operand) == 2; }
 
 /// Shape from the last two dimensions.
 Shape with_batch(int64_t batch, const int64_t (&extents)[2]) {
@@ -48,9 +39,11 @@ TensorProductShape by_blocks_of_rows(TensorProductShape s) {
     return s;
 }
 
-Tensor padded_copy(const Tensor& matrix, const Shape& shape) {
-    return compute(matrix.name() + "_padded", shape, [&](const std::vector<Expr>& axes) {
-        return padded(matrix, 0).read({axes.begin(), axes.end()});
+Tensor copy_of(const Tensor& matrix, const Shape& shape, bool turns) {
+    return compute(matrix.name() + (turns ? "_turned" : "_padded"), shape, [&](const std::vector<Expr>& axes) {
+        std::vector<Operand> indices(axes.begin(), axes.end());
+        if (turns) std::swap(indices[indices.size() - 2], indices.back());
+        return padded(matrix, 0).read(indices);
     });
 }
 
@@ -64,7 +57,8 @@ Expr terms_of_row(const TensorProduct& p, const TensorProductShape& shape, const
 }
 
 /// Elements of the sums of products, with the bias; the axes are batches, a row and a column.
-Declared sums_of(const TensorProduct& p, const TensorProductShape& shape, int64_t terms) {
+Declared sums_of(const TensorProduct& p, const TensorProductShape& shape, const TensorProductShape& read) {
+    const int64_t terms = read.k;
     Axis all = reduce_axis("k", terms);
     return [=](const std::vector<Expr>& axes) {
         const Expr &i = axes[axes.size() - 2], &j = axes.back();
@@ -77,7 +71,7 @@ Declared sums_of(const TensorProduct& p, const TensorProductShape& shape, int64_
             Expr value = matrix.read(indices);
             return shape.operand == tf32 ? truncate_tf32(value) : cast(shape.operand == i8 ? i32 : f32, value);
         };
-        Expr value = sum(element(p.left, shape.transpose_a, i, k) * element(p.right, shape.transpose_b, k, j), k);
+        Expr value = sum(element(p.left, read.transpose_a, i, k) * element(p.right, read.transpose_b, k, j), k);
         return shape.add_bias ? cast(f32, value) + cast(f32, p.bias(j)) : value;
     };
 }
@@ -122,10 +116,32 @@ Expr activated(Activation activation, const Expr& sum) {
 
 }  // namespace
 
+TensorProductShape with_read_transposes(TensorProductShape shape) {
+    if (shape.copy_operands && !takes_any_side(shape.operand)) shape.transpose_a = false, shape.transpose_b = true;
+    return shape;
+}
+
+namespace {
+
+/// The product as it reads its operands: where extents are the length of copied rows, whole pieces.
+TensorProductShape as_read(const TensorProductShape& shape) {
+    TensorProductShape s = with_read_transposes(shape);
+    if (!s.copy_operands) return s;
+    int64_t piece = piece_bytes / bytes_of(s.operand);
+    auto pad = [&](int64_t& extent) { extent = divided(extent, piece) * piece; };
+    if (s.transpose_a) pad(s.m);
+    if (!s.transpose_b) pad(s.n);
+    if (!s.transpose_a || s.transpose_b) pad(s.k);
+    return s;
+}
+
+}  // namespace
+
 bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
     if (!target.has_wgmma || shape.k == 0 || shape.m == 0 || shape.n == 0) return false;
     int64_t bytes = bytes_of(shape.operand);
-    Stored rows = stored(padded_shape(shape));
+    const TensorProductShape read = as_read(shape);
+    Stored rows = stored(read);
     if (shape.row_terms != RowTerms::All && promotion_interval(shape) > 0)
         return false;  // parts have a fixed number of terms
     bool whole = rows.a[1] * bytes % piece_bytes == 0 && rows.b[1] * bytes % piece_bytes == 0;
@@ -133,7 +149,7 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
     constexpr int64_t least_for_parts = 256;
     if (shape.activation == Activation::SwiGlu && shape.m < rows_of_unit) return false;
     bool exact = promotion_interval(shape) == 0 || std::min(shape.m, shape.n) >= least_for_parts;
-    return whole && exact && (bytes == 2 || (!shape.transpose_a && shape.transpose_b));
+    return whole && exact && (takes_any_side(shape.operand) || (!read.transpose_a && read.transpose_b));
 }
 
 bool may_split_k(const TensorProductShape& shape) {
@@ -148,10 +164,33 @@ bool keeps_together(const WarpgroupTiles& tiles, const TensorProductShape& shape
     return shape.row_terms == RowTerms::All || rows_of_block % tiles.block_m == 0;
 }
 
-bool wants_padded_rows(const TensorProductShape& shape) {
+namespace {
+
+constexpr double bytes_a_cycle = 1800, launch = 3500;  // of kernels that copy
+
+/// Whether operands that wgmma takes only with terms side by side are worth a copy: cycles of the product without it
+/// and with it, at what tensor cores were seen to do.
+bool wants_turned_terms(const TensorProductShape& s) {
+    if (takes_any_side(s.operand) || (!s.transpose_a && s.transpose_b)) return false;
+    if (promotion_interval(s) > 0 && std::min(s.m, s.n) < 256) return false;
+    const bool is_byte = bytes_of(s.operand) == 1;
+    const double by_warps = is_byte ? 1.5e5 : 1.2e5, by_warpgroups = is_byte ? 6e5 : 2e5, sure = 1.3;
+    const double batch = as_double(std::max<int64_t>(s.batch, 1)),
+                 work = 2 * batch * as_double(std::max<int64_t>(s.m, 128)) * as_double(std::max<int64_t>(s.n, 64)) *
+                        as_double(s.k);
+    auto copied = [&](int64_t rows) {
+        return launch + 2 * batch * as_double(rows) * as_double(s.k) * bytes_of(s.operand) / bytes_a_cycle;
+    };
+    const double cost = (s.transpose_a ? copied(s.m) : 0) + (s.transpose_b ? 0 : copied(s.n));
+    return work * (1 / by_warps - 1 / by_warpgroups) > sure * cost;
+}
+
+}  // namespace
+
+bool wants_copied_operands(const TensorProductShape& shape) {
     constexpr int64_t least = 256;  // rows and columns for which each element is read often enough
     constexpr double tile = 128, sure = 1.2;
-    constexpr double cycles_of_warp = 18.0 / 132, bytes_a_cycle = 1800, launch = 3500;
+    constexpr double cycles_of_warp = 18.0 / 132;
     const Stored s = stored(shape);
     const double bytes = bytes_of(shape.operand), batch = as_double(std::max<int64_t>(shape.batch, 1));
     // So few leave nothing to do but to read the matrix once.
@@ -168,12 +207,13 @@ bool wants_padded_rows(const TensorProductShape& shape) {
     };
     add(s.a, shape.n);
     add(s.b, shape.m);
+    if (wants_turned_terms(shape)) return true;
     return gain > 0 && (std::min(shape.m, shape.n) >= least || gain > sure * cost);
 }
 
 TensorProduct declare_tensor_product(const TensorProductShape& whole) {
     TensorProductShape shape = by_blocks_of_rows(whole);
-    TensorProductShape read = padded_shape(shape);
+    TensorProductShape read = as_read(shape);
     Stored own = stored(shape), copied = stored(read);
     TensorProduct p;
     Type type = shape.operand == tf32 ? f32 : shape.operand;
@@ -182,13 +222,16 @@ TensorProduct declare_tensor_product(const TensorProductShape& whole) {
     if (shape.experts) p.expert = input("expert", i32, {shape.batch});
     p.growing = shape.row_terms == RowTerms::Lower && shape.batch == 0;
     if (shape.row_terms == RowTerms::Masked) p.rows = input("rows", i32, {shape.batch});
-    auto as_read = [&](const Tensor& matrix, const int64_t(&stored)[2], const int64_t(&read)[2]) {
-        return std::ranges::equal(stored, read) ? matrix : padded_copy(matrix, with_batch(shape.batch, read));
+    p.turns_a = read.transpose_a != shape.transpose_a;
+    p.turns_b = read.transpose_b != shape.transpose_b;
+    auto of = [&](const Tensor& matrix, const int64_t(&stored)[2], const int64_t(&wanted)[2], bool turns) {
+        if (!turns && std::ranges::equal(stored, wanted)) return matrix;
+        return copy_of(matrix, with_batch(shape.batch, wanted), turns);
     };
-    p.left = as_read(p.a, own.a, copied.a);
-    p.right = as_read(p.b, own.b, copied.b);
+    p.left = of(p.a, own.a, copied.a, p.turns_a);
+    p.right = of(p.b, own.b, copied.b, p.turns_b);
     if (shape.add_bias) p.bias = input("bias", shape.result, {shape.n});
-    Declared sums = sums_of(p, shape, read.k);
+    Declared sums = sums_of(p, shape, read);
     if (shape.block_scales)
         declare_scaled(p, shape);
     else if (shape.activation == Activation::SwiGlu)

@@ -1,6 +1,7 @@
 #include "schedules/tensor_product.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <optional>
 
@@ -10,6 +11,7 @@
 #include "schedules/require_sizes.h"
 #include "schedules/sum_of_parts.h"
 #include "schedules/thin_product.h"
+#include "schedules/transposed.h"
 #include "schedules/tuned_records.h"
 #include "schedules/unit_product.h"
 #include "schedules/whole_tiles.h"
@@ -48,10 +50,11 @@ double cycles_of_warps(const TensorTiles& t, const TensorProductShape& shape) {
 ProductTiling best_tiling(const TensorProductShape& shape, const Target& target) {
     if (auto tuned = tuned_tiling(shape, target)) return *tuned;
     const bool by_warpgroups = takes_warpgroups(shape, target);
-    const WarpgroupTiles warpgroups = by_warpgroups ? warpgroup_tiles(shape, target) : WarpgroupTiles{};
+    const WarpgroupTiles warpgroups =
+        by_warpgroups ? warpgroup_tiles(with_read_transposes(shape), target) : WarpgroupTiles{};
     if (is_thin(shape)) {
         const ThinTiles thin = thin_tiles(shape, target);
-        const double others = by_warpgroups ? predicted_cycles(warpgroups, shape, target)
+        const double others = by_warpgroups ? predicted_cycles(warpgroups, with_read_transposes(shape), target)
                                             : cycles_of_warps(tensor_tiles(shape, target), shape);
         if (predicted_cycles(thin, shape, target) < others) return thin;
     }
@@ -74,17 +77,25 @@ bool leaves_out_whole_tiles(const Tensor& c, const Tiles& tiles) {
 }
 bool leaves_out_whole_tiles(const Tensor&, const ThinTiles&) { return true; }  // their registers are no copies
 
-/// Whether a kernel copies what the product reads, into longer rows; where only the number of rows is another, what is
-/// missing is zeros on the way into shared memory, if masks of elements tell what it is.
+struct ReadOperand {
+    Tensor read, given;
+    bool turned;
+};
+std::array<ReadOperand, 2> operands_of(const TensorProduct& p) {
+    return {ReadOperand{p.left, p.a, p.turns_a}, ReadOperand{p.right, p.b, p.turns_b}};
+}
+
+/// Whether a kernel copies what the product reads, into longer rows, or such as lie along terms; where only the number
+/// of rows is another, what is missing is zeros on the way into shared memory, if masks of elements tell what it is.
 template <class Tiles>
-bool is_copied(const Tensor& read, const Tensor& given, const Tensor& c, const Tiles& tiles) {
-    return !read.same(given) && (!has_whole_rows(given) || leaves_out_whole_tiles(c, tiles));
+bool is_copied(const ReadOperand& of, const Tensor& c, const Tiles& tiles) {
+    return !of.read.same(of.given) && (of.turned || !has_whole_rows(of.given) || leaves_out_whole_tiles(c, tiles));
 }
 
 template <class Tiles>
 void read_as_given(Schedule& s, const TensorProduct& p, const Tiles& tiles) {
-    for (const auto& [read, given] : {std::pair(p.left, p.a), std::pair(p.right, p.b)})
-        if (!read.same(given) && !is_copied(read, given, p.c, tiles)) s.inline_stage(s[read]);
+    for (const ReadOperand& of : operands_of(p))
+        if (!of.read.same(of.given) && !is_copied(of, p.c, tiles)) s.inline_stage(s[of.read]);
 }
 
 /// The stage of so many parts, which end with whole tiles.
@@ -348,8 +359,8 @@ Schedule tensor_product_schedule(const TensorProduct& product, const ProductTili
     CalledFrom caller(where);
     Schedule s({product.c}, target);
     auto schedule = [&](const auto& tiles) {
-        for (const auto& [read, given] : {std::pair(product.left, product.a), std::pair(product.right, product.b)})
-            if (is_copied(read, given, product.c, tiles)) schedule_dense_copy(s, read);
+        for (const ReadOperand& of : operands_of(product))
+            if (is_copied(of, product.c, tiles)) schedule_copy(s, of.read, {product.c});
         schedule_tensor_product(s, product, tiles);
     };
     std::visit(schedule, tiling);

@@ -38,26 +38,31 @@ struct TensorProductShape {
     int64_t experts = 0;                       ///< 0: one b for all rows
     RowTerms row_terms = RowTerms::All;
     bool block_scales = false;  ///< of fp8: of 128 terms of a row of a, and of 128 x 128 elements of b; see scale_a
-    bool pad_rows =
-        false;  ///< the product reads copies of a and b, whose rows are whole pieces of 16 bytes, the rest 0
+    /// The product reads copies of what of a and b is not as wgmma takes it: rows that are no whole pieces of 16 bytes
+    /// get zeros behind them, and terms of operands that are not 16 bits are put side by side.
+    bool copy_operands = false;
 
     bool operator==(const TensorProductShape&) const = default;
 };
 constexpr int64_t rows_of_block = 128;   ///< that have one expert, or sum equally many terms
 constexpr int64_t block_of_scale = 128;  ///< elements along k, and rows of b
 struct TensorProduct {
-    Tensor a, b, bias, c;  ///< bias is undefined without add_bias
-    Tensor left, right;    ///< what the product reads: a and b, or their copies
-    Tensor expert = {};    ///< of each block of rows, i32; undefined without experts
-    Tensor rows = {};      ///< of each matrix of the batch, i32; undefined unless rows are masked
-    Tensor scale_a = {};   ///< f32 [k / 128, m], with block_scales
-    Tensor scale_b = {};   ///< f32 [n / 128, k / 128], with block_scales
-    Tensor product = {};   ///< what c computes with, if it does not itself sum all products
-    bool growing = false;  ///< later rows sum more terms
+    Tensor a, b, bias, c;                   ///< bias is undefined without add_bias
+    Tensor left, right;                     ///< what the product reads: a and b, or their copies
+    bool turns_a = false, turns_b = false;  ///< these are copies with terms side by side
+    Tensor expert = {};                     ///< of each block of rows, i32; undefined without experts
+    Tensor rows = {};                       ///< of each matrix of the batch, i32; undefined unless rows are masked
+    Tensor scale_a = {};                    ///< f32 [k / 128, m], with block_scales
+    Tensor scale_b = {};                    ///< f32 [n / 128, k / 128], with block_scales
+    Tensor product = {};                    ///< what c computes with, if it does not itself sum all products
+    bool growing = false;                   ///< later rows sum more terms
 };
 TensorProduct declare_tensor_product(const TensorProductShape& shape);
-/// Whether copies with padded rows pay: rows that start anywhere allow no wide and no asynchronous access.
-bool wants_padded_rows(const TensorProductShape& shape);
+/// Whether such copies pay: rows that start anywhere allow no wide and no asynchronous access, and terms of 8 and of 32
+/// bits that do not lie side by side no wgmma.
+bool wants_copied_operands(const TensorProductShape& shape);
+/// The product with the transposes of what it reads: of a and b, or of their copies.
+TensorProductShape with_read_transposes(TensorProductShape shape);
 
 /// Sizes of the tiles; block_m / warp_m * block_n / warp_n warps a block.
 struct TensorTiles {

@@ -191,8 +191,8 @@ std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name) 
     bool all_terms = shape.row_terms == RowTerms::All;
     if (!all_terms && (shape.k % rows_of_block != 0 || shape.experts)) return {};
     if (shape.row_terms == RowTerms::Masked && (!shape.batch || shape.transpose_a)) return {};
-    shape.pad_rows = match[14].matched || (!shape.experts && wants_padded_rows(shape));
-    if (shape.pad_rows && (shape.experts || !all_terms)) return {};
+    shape.copy_operands = match[14].matched || (!shape.experts && wants_copied_operands(shape));
+    if (shape.copy_operands && (shape.experts || !all_terms)) return {};
     if (shape.block_scales && (shape.k % block_of_scale != 0 || bytes_of(shape.operand) != 1 || shape.batch ||
                                shape.experts || !all_terms || shape.activation != Activation::None ||
                                shape.transpose_a || !shape.transpose_b || shape.add_bias || !is_float(shape.operand)))

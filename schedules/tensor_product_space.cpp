@@ -353,7 +353,7 @@ std::vector<ProductTiling> tensor_product_space(const TensorProductShape& shape,
     if (shape.m == 0 || shape.n == 0 || shape.k == 0) return {tensor_tiles(shape, target)};
     std::vector<Rated> warps = rated_warp_tiles(shape, target), rated;
     if (takes_warpgroups(shape, target)) {
-        rated = rated_warpgroup_tiles(shape, target);
+        rated = rated_warpgroup_tiles(with_read_transposes(shape), target);
         keep_some_of_each_size(rated);
         keep_best(rated, most_tiles);
         keep_best(warps, std::min(shape.m, shape.n) <= short_side ? most_tiles_beside : 0);

@@ -106,7 +106,7 @@ bool lies_along(const Tensor& c, size_t from_last, const Tensor& matrix) {
 bool is_thin(const TensorProductShape& shape) {
     const int64_t vectors = std::min(shape.m, shape.n);
     return vectors > 0 && vectors <= most_vectors && shape.k > 0 && shape.activation != Activation::SwiGlu &&
-           !shape.block_scales && !shape.experts && shape.row_terms == RowTerms::All && !shape.pad_rows;
+           !shape.block_scales && !shape.experts && shape.row_terms == RowTerms::All && !shape.copy_operands;
 }
 
 ThinTiles thin_tiles(const TensorProductShape& shape, const Target& target) {

@@ -379,8 +379,8 @@ private:
         visit(store.value, [&](const Expr& e) {
             const Load* load = e.as<Load>();
             const Binary* binary = e.as<Binary>();
-            bool may_trap =
-                binary && (binary->op == BinaryOp::Div || binary->op == BinaryOp::Mod) && !is_float(e.type());
+            const bool divides = binary && (binary->op == BinaryOp::Div || binary->op == BinaryOp::Mod);
+            const bool may_trap = divides && !is_float(e.type()) && as_constant(binary->b).value_or(0) <= 0;
             const bool kept = load && shared && load->buffer->memory == Memory::Registers;
             const bool there = !load || (kept ? is_kept_whole(*load, op) : is_there(*load, op));
             safe = safe && !may_trap && there && (!load || load->buffer != store.buffer);

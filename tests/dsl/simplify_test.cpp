@@ -196,6 +196,19 @@ TEST_F(SimplifyTest, Bounds) {
     EXPECT_EQ(prove(y > 9), std::nullopt);
 }
 
+/// What a minimum hides, where the rest of a sum is made of the same indices.
+TEST_F(SimplifyTest, BoundsBySidesOfMinima) {
+    const Expr steps = t * 3 / 2, all = min(steps + 2, 192);
+    EXPECT_EQ(simple(max(all - steps - 1, 0)), simple(all - steps - 1));
+    EXPECT_EQ(simple(max(steps - all, -2)), simple(steps - all));
+    EXPECT_NE(simple(max(all - steps - 2, 0)), simple(all - steps - 2));  // -1 of the last
+    EXPECT_EQ(simple(min(max(steps, 5) - steps, 5)), simple(max(steps, 5) - steps));
+    EXPECT_EQ(prove(max(x, y) - x >= 0), true);
+    EXPECT_EQ(prove(min(x, y) - x <= 0), true);
+    EXPECT_EQ(prove(min(x, y) - x >= 0), std::nullopt);
+    EXPECT_EQ(prove(min(x, t) - min(t, x) <= 0), true);
+}
+
 TEST_F(SimplifyTest, Divisors) {
     EXPECT_EQ(divisor_of(n), 128);
     EXPECT_EQ(divisor_of(n * 3 + i * 64), 64);

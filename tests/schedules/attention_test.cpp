@@ -123,11 +123,28 @@ TEST(AttentionTiling, CausalKeysThatEndInATileCostNothing) {
     }
 }
 
+/// Neither do tiles of rows that are no multiple of a step cost anything: a step that is masked is told by a quotient,
+/// which traps nowhere, and how many there are by a minimum; the others ask for nothing.
+TEST(AttentionTiling, CausalTilesThatEndInAStepCostNothing) {
+    for (const char* tile : {"192x128s2lh2", "192x128s2pqrh2"}) {
+        const Program program =
+            build(find_kernel(fmt::format("attention_bf16_1x2x1000x64_causal_tile{}", tile))->make(target("sm_90a")));
+        const std::string text = program.cuda();
+        auto count = [&](const std::string& asked) {
+            size_t found = 0;
+            for (size_t at = text.find(asked); at != std::string::npos; at = text.find(asked, at + 1)) ++found;
+            return found;
+        };
+        EXPECT_LE(count(" < 1000"), 2U) << text;                                   // of results
+        EXPECT_EQ(count("q_tile * 8 + lane_column * 2 + q_pair <="), 2U) << text;  // in the first step, and in a loop
+    }
+}
+
 /// What a user would write takes so many statements.
 TEST(AttentionTiling, IsShort) {
-    for (const char* name : {"attention_bf16_2x16x4096x64", "attention_bf16_2x16x4096x128",
-                             "attention_bf16_2x16x4096x128_causal", "attention_bf16_1x8x4096x256_causal",
-                             "attention_bf16_2x16x4096x128_bias"})
+    for (const char* name :
+         {"attention_bf16_2x16x4096x64", "attention_bf16_2x16x4096x128", "attention_bf16_2x16x4096x128_causal",
+          "attention_bf16_1x8x4096x256_causal", "attention_bf16_2x16x4096x128_bias"})
         EXPECT_LE(find_kernel(name)->make(tw::target("sm_90a")).trace().size(), 30U) << name;
 }
 

@@ -76,7 +76,7 @@ TEST(Catalog, NamesOfProductsOnMatrixUnits) {
     const TensorProductShape& shape = named->shape;
     EXPECT_EQ((std::array{shape.batch, shape.m, shape.n, shape.k}), (std::array<int64_t, 4>{3, 64, 48, 32}));
     EXPECT_TRUE(shape.transpose_a && shape.transpose_b && shape.add_bias &&
-                shape.activation == schedules::Activation::Gelu && shape.pad_rows);
+                shape.activation == schedules::Activation::Gelu && shape.copy_operands);
     EXPECT_EQ(shape.operand, bf16);
     EXPECT_EQ(shape.result, f32);
     const auto& tiles = std::get<TensorTiles>(named->tiling.value());
@@ -93,9 +93,9 @@ TEST(Catalog, NamesOfProductsOnMatrixUnits) {
     EXPECT_TRUE(warpgroup_tiles.swap && !warpgroup_tiles.stage_result);
     EXPECT_FALSE(parse_tensor_product("gemm_bf16_16x8192x8192_tb_tile16x16x16w16x8s3t"));
     EXPECT_FALSE(parse_tensor_product("gemm_bf16_16x8192x8192_tb")->tiling);
-    EXPECT_TRUE(parse_tensor_product("gemm_bf16_4095x4097x4093_tb")->shape.pad_rows);
-    EXPECT_FALSE(parse_tensor_product("gemm_bf16_1000x1000x1000_tb")->shape.pad_rows);
-    EXPECT_FALSE(parse_tensor_product("gemm_bf16_5x4097x4093_tb")->shape.pad_rows);
+    EXPECT_TRUE(parse_tensor_product("gemm_bf16_4095x4097x4093_tb")->shape.copy_operands);
+    EXPECT_FALSE(parse_tensor_product("gemm_bf16_1000x1000x1000_tb")->shape.copy_operands);
+    EXPECT_FALSE(parse_tensor_product("gemm_bf16_5x4097x4093_tb")->shape.copy_operands);
     EXPECT_EQ(parse_tensor_product("gemm_tf32_5x6x7")->shape.result, f32);
     EXPECT_EQ(parse_tensor_product("gemm_i8_5x6x7")->shape.result, i32);
     EXPECT_EQ(parse_tensor_product("gemm_e4m3_5x6x7_tb")->shape.result, bf16);

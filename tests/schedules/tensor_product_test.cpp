@@ -6,6 +6,7 @@
 #include "schedules/tensor_product_names.h"
 #include "tests/ops/on_each_device.h"
 #include "tests/schedules/integers_for.h"
+#include "verify/random.h"
 
 namespace tw::schedules {
 namespace {
@@ -118,13 +119,15 @@ TEST_P(TensorProducts, OfFp8AndAllAtOnce) {
     }
 }
 
-// Only operands whose rows are no whole pieces are copied; the other is read where it lies, with zeros for the terms
-// that the copy has more. More parts than one thread sums at once.
+// Only operands whose rows are no whole pieces are copied, and those of 8 and of 32 bits whose terms do not lie side by
+// side; the other is read where it lies, with zeros for the terms that the copy has more. More parts than one thread
+// sums at once.
 TEST_P(TensorProducts, CopyWhatHasBrokenRows) {
     std::mt19937 random(13);
     auto between = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
     for (int round = 0; round < 16; ++round) {
-        TensorProductShape shape{.m = between(9, 90), .n = between(9, 90), .k = between(40, 400), .pad_rows = true};
+        TensorProductShape shape{
+            .m = between(9, 90), .n = between(9, 90), .k = between(40, 400), .copy_operands = true};
         shape.operand = std::array{bf16, f16, tf32, i8}[round % 4];
         shape.result = shape.operand == i8 ? i32 : f32;
         shape.transpose_a = between(0, 1), shape.transpose_b = between(0, 1);
@@ -135,9 +138,11 @@ TEST_P(TensorProducts, CopyWhatHasBrokenRows) {
         if (parts)
             tiling =
                 TensorTiles{.block_m = 32, .block_n = 32, .block_k = 32, .warp_m = 16, .warp_n = 16, .split_k = 11};
-        auto is_broken = [&](int64_t row) { return row * bytes_of(shape.operand) % piece_bytes != 0; };
-        const size_t copies =
-            is_broken(shape.transpose_a ? shape.m : shape.k) + is_broken(shape.transpose_b ? shape.k : shape.n);
+        auto is_copied = [&](int64_t row, bool turned) {
+            return row * bytes_of(shape.operand) % piece_bytes != 0 || (turned && bytes_of(shape.operand) != 2);
+        };
+        const size_t copies = is_copied(shape.transpose_a ? shape.m : shape.k, shape.transpose_a) +
+                              is_copied(shape.transpose_b ? shape.k : shape.n, !shape.transpose_b);
         SCOPED_TRACE(fmt::format("{} x {} x {} of {}, transposes {} {}", shape.m, shape.n, shape.k,
                                  name_of(shape.operand), shape.transpose_a, shape.transpose_b));
         Schedule s = scheduled(shape, tiling, few);
@@ -158,7 +163,7 @@ TEST_P(TensorProducts, CopyWhatPartsReadInWholeTiles) {
         for (bool turned : {false, true}) {
             TensorProductShape shape{.m = 64, .n = 48, .k = 159, .operand = type, .result = type == i8 ? i32 : f32};
             shape.transpose_a = shape.transpose_b = turned;
-            shape.pad_rows = true;
+            shape.copy_operands = true;
             for (const ProductTiling& tiling : {ProductTiling(warps), ProductTiling(warpgroups)}) {
                 if (type != bf16 && std::holds_alternative<WarpgroupTiles>(tiling)) continue;
                 SCOPED_TRACE(tiling_text(tiling));
@@ -168,14 +173,54 @@ TEST_P(TensorProducts, CopyWhatPartsReadInWholeTiles) {
         }
 }
 
+// Operands that wgmma takes only with their terms side by side, by its tiles and by those of warps, batches among them.
+TEST_P(TensorProducts, TurnTermsToLieSideBySide) {
+    fuzz::Random random(17);
+    for (int round = 0; round < 12; ++round) {
+        TensorProductShape shape{.m = 16 * random.between(1, 20),
+                                 .n = 16 * random.between(1, 20),
+                                 .k = random.between(30, 300),
+                                 .copy_operands = true};
+        if (random.chance(0.5)) shape.m += random.between(1, 15), shape.n += random.between(1, 15);
+        shape.batch = random.chance(0.3) ? 3 : 0;
+        shape.operand = std::array{i8, tf32, e4m3}[round % 3];
+        shape.result = shape.operand == i8 ? i32 : f32;
+        if (shape.operand == e4m3) shape.m += 256, shape.n += 256;  // sums of few terms want so many
+        shape.transpose_a = random.chance(0.6), shape.transpose_b = shape.transpose_a && random.chance(0.5);
+        SCOPED_TRACE(fmt::format("{} x {} x {} of {}, batch {}, transposes {} {}", shape.m, shape.n, shape.k,
+                                 name_of(shape.operand), shape.batch, shape.transpose_a, shape.transpose_b));
+        EXPECT_TRUE(takes_warpgroups(shape, device_target()));
+        const ProductTiling tiling = random.chance(0.8) ? best_tiling(shape, device_target())
+                                                        : ProductTiling(TensorTiles{.block_m = 32, .block_n = 32});
+        Schedule s = scheduled(shape, tiling, device_target());
+        expect_declared(s, integers_for(s.outputs(), 2));
+    }
+}
+
+// A copy that turns an operand pays where the product is long enough.
+TEST(TensorProduct, TurnsTermsOfLargeProducts) {
+    const TensorProductShape large{.m = 4096, .n = 4096, .k = 4096, .operand = e4m3, .transpose_a = true};
+    EXPECT_TRUE(wants_copied_operands(large));
+    auto with = [&](auto change) {
+        TensorProductShape shape = large;
+        change(shape);
+        return wants_copied_operands(shape);
+    };
+    EXPECT_TRUE(with([](TensorProductShape& s) { s.operand = tf32; }));
+    EXPECT_FALSE(with([](TensorProductShape& s) { s.operand = bf16; }));
+    EXPECT_FALSE(with([](TensorProductShape& s) { s.transpose_a = false, s.transpose_b = true; }));
+    EXPECT_FALSE(with([](TensorProductShape& s) { s.m = s.n = s.k = 256; }));
+    EXPECT_FALSE(with([](TensorProductShape& s) { s.n = 64; }));  // fp8, whose sums of few terms want more columns
+}
+
 // Rows that begin anywhere are worth a copy where they are read more than once.
 TEST(TensorProduct, PadsWhatIsReadOften) {
-    EXPECT_TRUE(wants_padded_rows({.m = 36192, .n = 192, .k = 33278}));  // pieces of 4 bytes
-    EXPECT_TRUE(wants_padded_rows({.m = 64, .n = 1088, .k = 6065, .operand = tf32}));
-    EXPECT_FALSE(wants_padded_rows({.m = 107, .n = 16640, .k = 10604, .transpose_b = true}));  // of 8 bytes, once
-    EXPECT_FALSE(wants_padded_rows({.m = 36192, .n = 192, .k = 33280}));
-    EXPECT_FALSE(wants_padded_rows({.m = 30000, .n = 8, .k = 30001}));
-    EXPECT_FALSE(wants_padded_rows({.m = 50, .n = 50, .k = 51}));
+    EXPECT_TRUE(wants_copied_operands({.m = 36192, .n = 192, .k = 33278}));  // pieces of 4 bytes
+    EXPECT_TRUE(wants_copied_operands({.m = 64, .n = 1088, .k = 6065, .operand = tf32}));
+    EXPECT_FALSE(wants_copied_operands({.m = 107, .n = 16640, .k = 10604, .transpose_b = true}));  // of 8 bytes, once
+    EXPECT_FALSE(wants_copied_operands({.m = 36192, .n = 192, .k = 33280}));
+    EXPECT_FALSE(wants_copied_operands({.m = 30000, .n = 8, .k = 30001}));
+    EXPECT_FALSE(wants_copied_operands({.m = 50, .n = 50, .k = 51}));
 }
 
 // The tiles that the model chooses where results are made of sums in registers, of any shape: fewer rows and columns
@@ -200,7 +245,7 @@ TEST_P(TensorProducts, OfSumsInRegistersByTheModel) {
             shape.transpose_b = shape.block_scales = true;
             shape.operand = e4m3;
         }
-        shape.pad_rows = wants_padded_rows(shape);
+        shape.copy_operands = wants_copied_operands(shape);
         SCOPED_TRACE(fmt::format("{} x {} x {} of {}, batch {}, transposes {} {}, bias {}", shape.m, shape.n, shape.k,
                                  name_of(shape.operand), shape.batch, shape.transpose_a, shape.transpose_b,
                                  shape.add_bias));
