@@ -13,6 +13,7 @@
 #include "schedules/explain_units.h"
 #include "schedules/long_reductions.h"
 #include "schedules/redeclare_convolutions.h"
+#include "schedules/sums_behind.h"
 #include "schedules/tiled_product.h"
 #include "schedules/transposed.h"
 #include "schedules/tuned_records.h"
@@ -107,6 +108,7 @@ struct LeftOver {
     Tensor given;
     std::string why;              ///< for explain()
     bool is_from_record = false;  ///< it was declared so for a record's tiling
+    bool is_fused = false;        ///< it was declared with its neighbours
 };
 
 class Chooser {
@@ -122,6 +124,7 @@ public:
         for (const Tensor& tensor : declared_.given)
             notes_.push_back(fmt::format(
                 "'{}' is declared anew, as convolutions are fastest; outputs() has it as it is now", tensor.name()));
+        notes_.insert(notes_.end(), declared_.notes.begin(), declared_.notes.end());
     }
 
     /// Products are tiled as well as the tilings that are legal for them allow, one after another.
@@ -148,13 +151,19 @@ public:
                 return p.is_on_units() && p.c.same(sums) && (p.is_from_record || !from_record);
             });
         };
-        auto leave = [&](const Tensor& given, const Tensor& sums, const std::string& how, bool from_record) {
+        auto leave = [&](const Tensor& given, const Tensor& sums, const std::string& how, bool from_record,
+                         bool is_fused = false) {
             const auto tried = std::ranges::find_if(tried_, [&](const Tried& one) { return one.sums.same(sums); });
             found.push_back({given,
                              fmt::format("'{}' is not {}, {}", given.name(), how,
                                          tried == tried_.end() ? "for which there is no tiling" : "by " + tried->text),
-                             from_record});
+                             from_record, is_fused});
         };
+        for (const SummedWindowResult& summed : declared_.summed)
+            if (std::ranges::none_of(tiled_, [&](const TiledProduct& p) {
+                    return totals_of(p).defined() && totals_of(p).same(summed.totals);
+                }))
+                leave(summed.given, summed.totals, "made with its sums over pixels", false, true);
         for (const RecordedTiles& recorded : declared_.recorded)
             if (!is_tiled(recorded.sums, true)) leave(recorded.given, recorded.sums, "as its record says", true);
         if (!found.empty()) return found;
@@ -164,8 +173,12 @@ public:
             const auto halo = std::ranges::find_if(
                 declared_.halos, [&](const RedeclaredHalo& one) { return one.convolution.sums.same(sums); });
             const bool has_halo = halo != declared_.halos.end();
-            leave(declared_.given[k], sums, has_halo ? "declared over a raster with its halo" : "declared anew",
-                  has_halo && halo->is_from_record);
+            const bool is_fused = has_halo && halo->is_fused;
+            leave(declared_.given[k], sums,
+                  is_fused   ? "made over a raster with its neighbours"
+                  : has_halo ? "declared over a raster with its halo"
+                             : "declared anew",
+                  has_halo && halo->is_from_record, is_fused);
         }
         return found;
     }
@@ -200,6 +213,10 @@ private:
     }
 
     void tile(const Tensor& c, std::optional<Schedule>& best) {
+        if (std::ranges::any_of(tiled_, [&](const TiledProduct& p) {
+                return totals_of(p).defined() && totals_of(p).operation() == c.operation();
+            }))
+            return;
         refusal_.clear();
         for (TiledProduct& tiled : tilings_to_try(c)) {
             tiled_.push_back(std::move(tiled));
@@ -234,7 +251,9 @@ private:
                 const LyingPixels own = over_operands_of(given, c, outputs_);
                 found.push_back({c, own.filters, own.images, own});
             }
-        for (const WindowProduct& windows : products_of(c)) {
+        const std::vector<WindowProduct> products = products_of(c);
+        for (const WindowProduct& windows : products) add_with_sums(windows, c, found);
+        for (const WindowProduct& windows : products) {
             for (const RecordedTiles& recorded : declared_.recorded)
                 if (recorded.sums.same(c) && (recorded.tiles.parts == 1 || windows.form.takes_parts) &&
                     (recorded.tiles.box_columns > 0 || !windows.form.turns_result))
@@ -248,6 +267,25 @@ private:
         if (auto threads = product_of_threads(c, target_)) found.push_back(*threads);
         if (auto columns = column_reduction(c); columns && shareable_) found.push_back(*columns);
         return found;
+    }
+
+    /// Together with sums over all pixels of what it makes, if there are such.
+    void add_with_sums(const WindowProduct& windows, const Tensor& c, std::vector<TiledProduct>& found) const {
+        if (windows.form.sums_pixels || windows.form.has_phases() || windows.form.turns_result) return;
+        WindowProduct product = windows;
+        product.form.takes_parts = product.form.terms_are_neighbours = false;  // tiles of round numbers of columns
+        for (const SummedWindowResult& summed : declared_.summed)
+            if (summed.of.same(windows.result))
+                for (const ConvolutionTiles& tiles : tilings_of(product, target_))
+                    found.push_back(
+                        {c, windows.a, windows.b,
+                         TiledWindows{product, with_room(tiles, {.sums = true}, product.form.extents, target_),
+                                      summed.totals}});
+    }
+    static Tensor totals_of(const TiledProduct& p) {
+        if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles)) return windows->totals;
+        if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles)) return halo->totals;
+        return {};
     }
 
     /// Made together with the output that alone reads it, or by itself.
@@ -299,7 +337,8 @@ private:
                    const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles);
                    if (!halo) return is_it(p.a) || is_it(p.b);
                    const HaloConvolution& c = halo->convolution;
-                   return is_it(c.result) || is_it(c.raster) || is_it(c.taps) || is_it(c.x) || is_it(c.w);
+                   return is_it(c.x) || is_it(c.w) || std::ranges::any_of(halo->whole, is_it) ||
+                          std::ranges::any_of(tensors_of(*halo), is_it);
                });
     }
 
@@ -309,6 +348,13 @@ private:
         std::vector<Tensor> found{depthwise.result, c.taps};
         for (const std::vector<Tensor>& more : {c.sums, c.tiled, c.copies})
             found.insert(found.end(), more.begin(), more.end());
+        std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
+        return found;
+    }
+
+    static std::vector<Tensor> tensors_of(const RedeclaredHalo& halo) {
+        const HaloConvolution& c = halo.convolution;
+        std::vector<Tensor> found{c.result, c.raster, c.image, c.taps, c.made, c.sums, c.pixel, c.beside};
         std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
         return found;
     }
@@ -362,8 +408,9 @@ private:
             if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
                 return std::ranges::any_of(tensors_of(*depthwise),
                                            [&](const Tensor& t) { return s[t].id == stage.id; });
+            if (const Tensor totals = totals_of(p); totals.defined() && s[totals].id == stage.id) return true;
             if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
-                for (const Tensor& t : {halo->convolution.result, halo->convolution.raster, halo->convolution.taps})
+                for (const Tensor& t : tensors_of(*halo))
                     if (s[t].id == stage.id) return true;
             return s[p.c].id == stage.id || (windows && s[windows->product.result].id == stage.id);
         });
@@ -412,7 +459,10 @@ Chosen chosen(const MovedChannels& moved, const Target& target) {
             return {std::move(s), chooser.moved_in_vain()};
         }
         for (const LeftOver& each : left_over) {
-            (each.is_from_record ? exceptions.by_model : exceptions.as_given).push_back(each.given);
+            (each.is_fused         ? exceptions.apart
+             : each.is_from_record ? exceptions.by_model
+                                   : exceptions.as_given)
+                .push_back(each.given);
             left.push_back(each.why);
         }
     }

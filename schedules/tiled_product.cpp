@@ -7,6 +7,7 @@
 #include "dsl/simplify.h"
 #include "schedules/choose_windows.h"
 #include "schedules/convolution_tilings.h"
+#include "schedules/sums_behind.h"
 #include "schedules/tensor_product_names.h"
 #include "schedules/thin_product.h"
 #include "schedules/unit_product.h"
@@ -84,11 +85,16 @@ std::optional<TiledProduct> column_reduction(const Tensor& c) {
 }
 
 void schedule_tiled(Schedule& s, const TiledProduct& p) {
-    if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles))
+    if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles)) {
+        if (windows->totals.defined())
+            return schedule_windows_and_sums(s, windows->product, windows->tiles, windows->totals);
         return schedule_window_product(s, windows->product, windows->tiles);
+    }
     if (const LyingPixels* pixels = std::get_if<LyingPixels>(&p.tiles)) return schedule_lying_pixels(s, *pixels);
-    if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
+    if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles)) {
+        if (halo->totals.defined()) return schedule_halo_and_sums(s, halo->convolution, halo->tiles, halo->totals);
         return schedule_halo(s, halo->convolution, halo->tiles);
+    }
     if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
         return schedule_depthwise(s, depthwise->convolution, depthwise->result);
     if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles))

@@ -15,6 +15,7 @@ namespace tw::schedules {
 struct TiledWindows {
     WindowProduct product;
     ConvolutionTiles tiles;
+    Tensor totals = {};  ///< sums over all pixels of what it makes, made with it; or undefined
 };
 /// A product, or a reduction, and its tiles: of a tensor core, of windows in registers, or of threads.
 struct TiledProduct {
