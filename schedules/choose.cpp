@@ -213,10 +213,7 @@ private:
     }
 
     void tile(const Tensor& c, std::optional<Schedule>& best) {
-        if (std::ranges::any_of(tiled_, [&](const TiledProduct& p) {
-                return totals_of(p).defined() && totals_of(p).operation() == c.operation();
-            }))
-            return;
+        if (is_made_with_others(c)) return;
         refusal_.clear();
         for (TiledProduct& tiled : tilings_to_try(c)) {
             tiled_.push_back(std::move(tiled));
@@ -281,6 +278,14 @@ private:
                         {c, windows.a, windows.b,
                          TiledWindows{product, with_room(tiles, {.sums = true}, product.form.extents, target_),
                                       summed.totals}});
+    }
+    /// Sums over pixels that are tiled with these, or those of a raster from which zeros are told apart behind.
+    bool is_made_with_others(const Tensor& c) const {
+        return std::ranges::any_of(tiled_,
+                                   [&](const TiledProduct& p) { return totals_of(p).operation() == c.operation(); }) ||
+               std::ranges::any_of(declared_.halos, [&](const RedeclaredHalo& halo) {
+                   return halo.convolution.made.same(c) && !halo.convolution.sums.same(c);
+               });
     }
     static Tensor totals_of(const TiledProduct& p) {
         if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles)) return windows->totals;
