@@ -37,18 +37,22 @@ bool is_of_elements(const Expr& term, const Tensor& of, const std::vector<Expr>&
         at = read->indices;
         any = true;
     });
-    if (!any || !only_elements || !at.back().same(channel) || axes.size() + 1 != at.size()) return false;
+    if (!any || !only_elements || !at.back().same(channel)) return false;
+    size_t used = 0;
     for (size_t d = 0; d + 1 < at.size(); ++d) {
+        const auto extent = as_constant(of.shape()[d]);
+        if (extent == 1 && is_constant(at[d], 0)) continue;
         const bool is_axis = std::ranges::any_of(axes, [&](const Expr& axis) { return axis.same(at[d]); });
         const bool is_first = std::none_of(at.begin(), at.begin() + static_cast<std::ptrdiff_t>(d),
                                            [&](const Expr& other) { return other.same(at[d]); });
         const Variable* axis = at[d].as<Variable>();
-        const auto extent = as_constant(of.shape()[d]);
         if (!is_axis || !is_first || !extent || !axis->extent.defined() || as_constant(axis->extent) != extent)
             return false;
+        ++used;
     }
-    const Expr zero = simplify(with_element(term, constant(of.type(), 0.0)));
-    return variables_of(zero).empty() && is_zero(zero);
+    if (used != axes.size()) return false;
+    return variables_of(with_element(term, constant(of.type(), 1.5))).empty() &&
+           is_zero(simplify(with_element(term, constant(of.type(), 0.0))));
 }
 
 std::optional<ChannelSum> channel_sum(const std::shared_ptr<const Operation>& operation, size_t output,

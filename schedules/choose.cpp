@@ -12,6 +12,7 @@
 #include "schedules/elementwise.h"
 #include "schedules/explain_units.h"
 #include "schedules/long_reductions.h"
+#include "schedules/made_elements.h"
 #include "schedules/redeclare_convolutions.h"
 #include "schedules/sums_behind.h"
 #include "schedules/tiled_product.h"
@@ -249,7 +250,7 @@ private:
                 found.push_back({c, own.filters, own.images, own});
             }
         const std::vector<WindowProduct> products = products_of(c);
-        for (const WindowProduct& windows : products) add_with_sums(windows, c, found);
+        for (const WindowProduct& windows : products) add_with_neighbours(windows, c, found);
         for (const WindowProduct& windows : products) {
             for (const RecordedTiles& recorded : declared_.recorded)
                 if (recorded.sums.same(c) && (recorded.tiles.parts == 1 || windows.form.takes_parts) &&
@@ -266,19 +267,39 @@ private:
         return found;
     }
 
-    /// Together with sums over all pixels of what it makes, if there are such.
-    void add_with_sums(const WindowProduct& windows, const Tensor& c, std::vector<TiledProduct>& found) const {
-        if (windows.form.sums_pixels || windows.form.has_phases() || windows.form.turns_result) return;
+    /// Together with sums over all pixels of what it makes, and with pieces of a tensor that lies beside it, if there
+    /// are such.
+    void add_with_neighbours(const WindowProduct& windows, const Tensor& c, std::vector<TiledProduct>& found) const {
+        if (windows.form.sums_pixels || windows.form.has_phases() || windows.form.turns_result ||
+            windows.form.group > 0)
+            return;
+        const auto summed = std::ranges::find_if(
+            declared_.summed, [&](const SummedWindowResult& each) { return each.of.same(windows.result); });
+        const Tensor totals = summed == declared_.summed.end() ? Tensor() : summed->totals,
+                     beside = beside_of(windows.result);
+        if (!totals.defined() && !beside.defined()) return;
         WindowProduct product = windows;
         product.form.takes_parts = product.form.terms_are_neighbours = false;  // tiles of round numbers of columns
-        for (const SummedWindowResult& summed : declared_.summed)
-            if (summed.of.same(windows.result))
-                for (const ConvolutionTiles& tiles : tilings_of(product, target_))
-                    found.push_back(
-                        {c, windows.a, windows.b,
-                         TiledWindows{product, with_room(tiles, {.sums = true}, product.form.extents, target_),
-                                      summed.totals}});
+        for (const bool has_beside : {true, false}) {
+            if (has_beside ? !beside.defined() : !totals.defined()) continue;
+            for (ConvolutionTiles tiles : tilings_of(product, target_)) {
+                tiles = with_room(tiles, {has_beside, totals.defined()}, product.form.extents, target_);
+                TiledWindows tiled{product, tiles, totals, {}};
+                if (has_beside) tiled.beside = {beside};
+                found.push_back({c, windows.a, windows.b, tiled});
+            }
+        }
     }
+    /// What lies in memory and is read at each element's own place.
+    Tensor beside_of(const Tensor& result) const {
+        const auto made = made_result(result, outputs_);
+        if (!made || !made->beside.defined()) return {};
+        const Operation& operation = *made->beside.operation();
+        const bool is_stored =
+            operation.is_input() || holds(outputs_, made->beside) || reduces(operation.outputs[0].body);
+        return is_stored ? made->beside : Tensor();
+    }
+
     /// Sums over pixels that are tiled with these, or those of a raster from which zeros are told apart behind.
     bool is_made_with_others(const Tensor& c) const {
         return std::ranges::any_of(tiled_,

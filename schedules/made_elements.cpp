@@ -106,10 +106,11 @@ std::optional<MadeResult> made_result(const Tensor& result, const std::vector<Te
     if (!reads || !is_same_everywhere(around)) return {};
     if (reads->own.defined() && !with_element(around, reads->own, constant(f32, 0.0)).defined()) return {};
     const Tensor beside = reads->own;
-    return MadeResult{beside, [=](const Expr& value, const Expr& at, const Expr& element) {
-                          // Sums may read the tensor that is beside them as well.
-                          return with_element(substitute(with_reduction(made, value), {{column, at}}), beside, element);
-                      }};
+    auto of = [=](const Expr& value, const Expr& at, const Expr& element) {
+        // Sums may read the tensor that is beside them as well.
+        return with_element(substitute(with_reduction(made, value), {{column, at}}), beside, element);
+    };
+    return MadeResult{beside, of, !made.as<Reduce>()};
 }
 
 }  // namespace tw::schedules

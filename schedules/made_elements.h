@@ -21,6 +21,7 @@ std::optional<MadeImage> made_image(const Tensor& image, const std::vector<Tenso
 struct MadeResult {
     Tensor beside;                    ///< of the result's shape and type, or undefined
     HaloNeighbours::MadeBeside made;  ///< f32, of the sum, its column and the element
+    bool has_more = false;            ///< or the sum as it is
 };
 /// Nothing of one that is no cast of f32, or that depends on where else it is.
 std::optional<MadeResult> made_result(const Tensor& result, const std::vector<Tensor>& outputs);

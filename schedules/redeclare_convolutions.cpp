@@ -158,7 +158,7 @@ private:
             if (has_beside()) {
                 halo.beside = result->beside;
                 halo.behind = result->made;
-            } else {
+            } else if (result->has_more) {
                 halo.sum = [made = result->made](const Expr& value, const Expr& column) {
                     return made(value, column, {});
                 };
@@ -256,12 +256,14 @@ private:
         if (const auto depthwise = find_depthwise(sums, given_)) return in_registers(sums, *depthwise);
         const auto found = target_.has_wgmma ? find_convolution(sums, given_) : std::nullopt;
         if (!found || !takes_warpgroups(found->shape, target_)) return {};
-        const auto tuned =
-            holds(except_.by_model, given) ? std::nullopt : tuned_tiling(found->shape, found->pass, target_);
         const Neighbours around = neighbours_of(given, sums, *found);
+        // Records are of sums alone.
+        const auto tuned = around.any() || holds(except_.by_model, given)
+                               ? std::nullopt
+                               : tuned_tiling(found->shape, found->pass, target_);
         const bool may_have_halo = !leaves_turned(sums) && (of_columns(sums, found->shape.type) || around.has_beside());
         if (const HaloTiles* halo = tuned ? std::get_if<HaloTiles>(&*tuned) : nullptr;
-            halo && may_have_halo && takes_halo(found->shape, found->pass, *halo, target_, around.extras()))
+            halo && may_have_halo && takes_halo(found->shape, found->pass, *halo, target_))
             return with_halo(given, sums, *found, {{}, *halo, true}, around);
         const Convolution c = declare_convolution(found->shape, found->pass);
         const auto product = window_product(c.product, {c.result});

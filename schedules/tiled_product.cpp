@@ -86,8 +86,10 @@ std::optional<TiledProduct> column_reduction(const Tensor& c) {
 
 void schedule_tiled(Schedule& s, const TiledProduct& p) {
     if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles)) {
+        const WindowNeighbours around{.beside = windows->beside};
         if (windows->totals.defined())
-            return schedule_windows_and_sums(s, windows->product, windows->tiles, windows->totals);
+            return schedule_windows_and_sums(s, windows->product, windows->tiles, windows->totals, around);
+        if (!windows->beside.empty()) return void(schedule_windows(s, windows->product, windows->tiles, around));
         return schedule_window_product(s, windows->product, windows->tiles);
     }
     if (const LyingPixels* pixels = std::get_if<LyingPixels>(&p.tiles)) return schedule_lying_pixels(s, *pixels);

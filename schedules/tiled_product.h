@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "schedules/long_reductions.h"
 #include "schedules/lying_pixels.h"
@@ -15,7 +16,8 @@ namespace tw::schedules {
 struct TiledWindows {
     WindowProduct product;
     ConvolutionTiles tiles;
-    Tensor totals = {};  ///< sums over all pixels of what it makes, made with it; or undefined
+    Tensor totals = {};               ///< sums over all pixels of what it makes, made with it; or undefined
+    std::vector<Tensor> beside = {};  ///< WindowNeighbours::beside
 };
 /// A product, or a reduction, and its tiles: of a tensor core, of windows in registers, or of threads.
 struct TiledProduct {
