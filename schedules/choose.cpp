@@ -12,9 +12,8 @@
 #include "schedules/elementwise.h"
 #include "schedules/explain_units.h"
 #include "schedules/long_reductions.h"
-#include "schedules/made_elements.h"
 #include "schedules/redeclare_convolutions.h"
-#include "schedules/sums_behind.h"
+#include "schedules/share_reduction.h"
 #include "schedules/tiled_product.h"
 #include "schedules/transposed.h"
 #include "schedules/tuned_records.h"
@@ -25,18 +24,9 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t Threads = 256, WarpThreads = 32;
+constexpr int64_t Threads = 256;
 constexpr int64_t FewResults = 4096;         // fewer threads than this leave most of a GPU idle
 constexpr double MostComparisons = 1 << 30;  // of indices with elements; more take longer than the kernels that sort
-
-/// Data loops fused, `results` of them a block, neighbours in neighbouring threads.
-void spread_results(Schedule& s, Stage stage, int64_t results) {
-    std::vector<Loop> loops = s.data_loops(stage);
-    if (loops.empty()) return;
-    auto [block, inside] = s.split(s.fuse(loops, "all"), results, Tail::Mask, {"block", "result"});
-    s.bind(block, grid.x);
-    s.bind(inside, thread);
-}
 
 int64_t results_of(const Schedule& s, Stage stage) {
     int64_t results = 1;
@@ -66,42 +56,6 @@ bool wants_sorting(const Schedule& s, Stage stage) {
     double comparisons = 1;
     for (Loop loop : s.all_loops(stage)) comparisons *= static_cast<double>(as_constant(s.extent(loop)).value_or(4096));
     return s.scatters(stage) && comparisons > MostComparisons;
-}
-
-/// Loops over terms, those that are equally long everywhere.
-std::vector<Loop> even_reduce_loops(const Schedule& s, Stage stage) {
-    std::vector<Loop> loops = s.all_loops(stage);
-    const auto data = static_cast<std::ptrdiff_t>(s.data_loops(stage).size());
-    loops.erase(loops.begin(), loops.begin() + data);
-    std::erase_if(loops, [&](const Loop& loop) { return !as_constant(s.extent(loop)); });
-    return loops;
-}
-
-/// Of several axes with fewer terms than a warp has threads, most would have none.
-bool is_worth_sharing(const Schedule& s, Stage stage) {
-    const std::vector<Loop> even = even_reduce_loops(s, stage);
-    int64_t terms = 1;
-    for (const Loop& loop : even) terms = std::min(terms * *as_constant(s.extent(loop)), WarpThreads);
-    const bool has_one_axis = s.all_loops(stage).size() == s.data_loops(stage).size() + 1;
-    return has_one_axis || terms == WarpThreads;
-}
-
-/// Threads share the terms of all axes that are equally long everywhere, neighbours those of the last.
-void share_reduction(Schedule& s, Stage stage) {
-    Loop terms = s.reduce(stage);
-    const std::vector<Loop> even = even_reduce_loops(s, stage);
-    if (even.size() > 1 || (even.size() == 1 && even[0].id != terms.id)) {
-        std::vector<Loop> order = s.data_loops(stage);
-        order.insert(order.end(), even.begin(), even.end());
-        for (const Loop& loop : s.all_loops(stage))
-            if (std::ranges::none_of(order, [&](const Loop& known) { return known.id == loop.id; }))
-                order.push_back(loop);
-        s.order(order);
-        terms = even.size() > 1 ? s.fuse(even, "term") : even[0];
-    }
-    auto [step, share] = s.split(terms, WarpThreads, Tail::Mask, {"step", "share"});
-    spread_results(s, stage, Threads / WarpThreads);
-    s.bind(share, thread);
 }
 
 /// A convolution that was declared anew in vain.
@@ -250,7 +204,9 @@ private:
                 found.push_back({c, own.filters, own.images, own});
             }
         const std::vector<WindowProduct> products = products_of(c);
-        for (const WindowProduct& windows : products) add_with_neighbours(windows, c, found);
+        for (const WindowProduct& windows : products)
+            for (TiledWindows& tiled : tilings_with_neighbours(windows, declared_.summed, outputs_, target_))
+                found.push_back({c, windows.a, windows.b, std::move(tiled)});
         for (const WindowProduct& windows : products) {
             for (const RecordedTiles& recorded : declared_.recorded)
                 if (recorded.sums.same(c) && (recorded.tiles.parts == 1 || windows.form.takes_parts) &&
@@ -265,39 +221,6 @@ private:
         if (auto threads = product_of_threads(c, target_)) found.push_back(*threads);
         if (auto columns = column_reduction(c); columns && shareable_) found.push_back(*columns);
         return found;
-    }
-
-    /// Together with sums over all pixels of what it makes, and with pieces of a tensor that lies beside it, if there
-    /// are such.
-    void add_with_neighbours(const WindowProduct& windows, const Tensor& c, std::vector<TiledProduct>& found) const {
-        if (windows.form.sums_pixels || windows.form.has_phases() || windows.form.turns_result ||
-            windows.form.group > 0)
-            return;
-        const auto summed = std::ranges::find_if(
-            declared_.summed, [&](const SummedWindowResult& each) { return each.of.same(windows.result); });
-        const Tensor totals = summed == declared_.summed.end() ? Tensor() : summed->totals,
-                     beside = beside_of(windows.result);
-        if (!totals.defined() && !beside.defined()) return;
-        WindowProduct product = windows;
-        product.form.takes_parts = product.form.terms_are_neighbours = false;  // tiles of round numbers of columns
-        for (const bool has_beside : {true, false}) {
-            if (has_beside ? !beside.defined() : !totals.defined()) continue;
-            for (ConvolutionTiles tiles : tilings_of(product, target_)) {
-                tiles = with_room(tiles, {has_beside, totals.defined()}, product.form.extents, target_);
-                TiledWindows tiled{product, tiles, totals, {}};
-                if (has_beside) tiled.beside = {beside};
-                found.push_back({c, windows.a, windows.b, tiled});
-            }
-        }
-    }
-    /// What lies in memory and is read at each element's own place.
-    Tensor beside_of(const Tensor& result) const {
-        const auto made = made_result(result, outputs_);
-        if (!made || !made->beside.defined()) return {};
-        const Operation& operation = *made->beside.operation();
-        const bool is_stored =
-            operation.is_input() || holds(outputs_, made->beside) || reduces(operation.outputs[0].body);
-        return is_stored ? made->beside : Tensor();
     }
 
     /// Sums over pixels that are tiled with these, or those of a raster from which zeros are told apart behind.
@@ -358,31 +281,14 @@ private:
                        return t.defined() && !t.operation()->is_input() && s[t].id == stage.id;
                    };
                    if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
-                       return std::ranges::any_of(tensors_of(*depthwise), is_it) ||
+                       return std::ranges::any_of(depthwise->tensors(), is_it) ||
                               std::ranges::any_of(depthwise->whole, is_it);
                    const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles);
                    if (!halo) return is_it(p.a) || is_it(p.b);
                    const HaloConvolution& c = halo->convolution;
                    return is_it(c.x) || is_it(c.w) || std::ranges::any_of(halo->whole, is_it) ||
-                          std::ranges::any_of(tensors_of(*halo), is_it);
+                          std::ranges::any_of(halo->tensors(), is_it);
                });
-    }
-
-    /// What its schedule takes care of.
-    static std::vector<Tensor> tensors_of(const RedeclaredDepthwise& depthwise) {
-        const Depthwise& c = depthwise.convolution;
-        std::vector<Tensor> found{depthwise.result, c.taps};
-        for (const std::vector<Tensor>& more : {c.sums, c.tiled, c.copies})
-            found.insert(found.end(), more.begin(), more.end());
-        std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
-        return found;
-    }
-
-    static std::vector<Tensor> tensors_of(const RedeclaredHalo& halo) {
-        const HaloConvolution& c = halo.convolution;
-        std::vector<Tensor> found{c.result, c.raster, c.image, c.taps, c.made, c.sums, c.pixel, c.beside};
-        std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
-        return found;
     }
 
     Schedule scheduled() const {
@@ -432,11 +338,10 @@ private:
         return std::any_of(tiled_.begin(), tiled_.end(), [&](const TiledProduct& p) {
             const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles);
             if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
-                return std::ranges::any_of(tensors_of(*depthwise),
-                                           [&](const Tensor& t) { return s[t].id == stage.id; });
+                return std::ranges::any_of(depthwise->tensors(), [&](const Tensor& t) { return s[t].id == stage.id; });
             if (const Tensor totals = totals_of(p); totals.defined() && s[totals].id == stage.id) return true;
             if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
-                for (const Tensor& t : tensors_of(*halo))
+                for (const Tensor& t : halo->tensors())
                     if (s[t].id == stage.id) return true;
             return s[p.c].id == stage.id || (windows && s[windows->product.result].id == stage.id);
         });

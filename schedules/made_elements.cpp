@@ -4,6 +4,7 @@
 
 #include "dsl/simplify.h"
 #include "schedules/unit_product.h"
+#include "schedules/whole_tiles.h"
 #include "schedules/window_terms.h"
 
 namespace tw::schedules {
@@ -111,6 +112,24 @@ std::optional<MadeResult> made_result(const Tensor& result, const std::vector<Te
         return with_element(substitute(with_reduction(made, value), {{column, at}}), beside, element);
     };
     return MadeResult{beside, of, !made.as<Reduce>()};
+}
+
+double ConvolutionNeighbours::cycles_before() const {
+    constexpr double bytes_a_cycle = 1500;
+    if (!image) return 0;
+    double bytes = 2 * bytes_of(image->x.type());
+    for (const Expr& extent : image->x.shape()) bytes *= as_double(*as_constant(extent));
+    return bytes / bytes_a_cycle;
+}
+
+HaloNeighbours ConvolutionNeighbours::of_halo() const {
+    HaloNeighbours halo{.zeros_beside = !sums.empty()};
+    if (image) halo.image = image->made, halo.by_channel = image->by_channel;
+    if (has_beside())
+        halo.beside = result->beside, halo.behind = result->made;
+    else if (result->has_more)
+        halo.sum = [made = result->made](const Expr& value, const Expr& column) { return made(value, column, {}); };
+    return halo;
 }
 
 }  // namespace tw::schedules

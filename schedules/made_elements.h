@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "schedules/channel_sums.h"
 #include "schedules/halo_convolution.h"
 
 namespace tw::schedules {
@@ -25,5 +26,19 @@ struct MadeResult {
 };
 /// Nothing of one that is no cast of f32, or that depends on where else it is.
 std::optional<MadeResult> made_result(const Tensor& result, const std::vector<Tensor>& outputs);
+
+/// What stands around a convolution, and can be made with it.
+struct ConvolutionNeighbours {
+    std::optional<MadeImage> image = {};
+    std::optional<MadeResult> result = {};
+    std::vector<ChannelSum> sums = {};
+
+    bool has_beside() const { return result && result->beside.defined(); }
+    bool any() const { return image || has_beside() || !sums.empty(); }
+    HaloExtras extras() const { return {.image = image.has_value(), .beside = has_beside(), .sums = !sums.empty()}; }
+    /// Of all multiprocessors, that a kernel before would take for the image.
+    double cycles_before() const;
+    HaloNeighbours of_halo() const;
+};
 
 }  // namespace tw::schedules

@@ -133,41 +133,8 @@ private:
         return declared_as(tensor, value.type() == tensor.type() ? value : cast(tensor.type(), value));
     }
 
-    /// What stands around a convolution, and can be made with it.
-    struct Neighbours {
-        std::optional<MadeImage> image = {};
-        std::optional<MadeResult> result = {};
-        std::vector<ChannelSum> sums = {};
-
-        bool has_beside() const { return result && result->beside.defined(); }
-        bool any() const { return image || has_beside() || !sums.empty(); }
-        HaloExtras extras() const {
-            return {.image = image.has_value(), .beside = has_beside(), .sums = !sums.empty()};
-        }
-        /// Of all multiprocessors, that a kernel before would take for the image.
-        double cycles_before() const {
-            constexpr double bytes_a_cycle = 1500;
-            if (!image) return 0;
-            double bytes = 2 * bytes_of(image->x.type());
-            for (const Expr& extent : image->x.shape()) bytes *= static_cast<double>(*as_constant(extent));
-            return bytes / bytes_a_cycle;
-        }
-        HaloNeighbours of_halo() const {
-            HaloNeighbours halo{.zeros_beside = !sums.empty()};
-            if (image) halo.image = image->made, halo.by_channel = image->by_channel;
-            if (has_beside()) {
-                halo.beside = result->beside;
-                halo.behind = result->made;
-            } else if (result->has_more) {
-                halo.sum = [made = result->made](const Expr& value, const Expr& column) {
-                    return made(value, column, {});
-                };
-            }
-            return halo;
-        }
-    };
-    Neighbours neighbours_of(const Tensor& given, const Tensor& sums, const FoundConvolution& found) {
-        Neighbours around;
+    ConvolutionNeighbours neighbours_of(const Tensor& given, const Tensor& sums, const FoundConvolution& found) {
+        ConvolutionNeighbours around;
         if (found.pass == ConvolutionPass::WeightGradient || holds(except_.apart, given)) return around;
         around.result = made_result(sums, given_);
         if (!around.result) return {};
@@ -225,7 +192,7 @@ private:
             holds(summed_, given) || holds(except_.apart, given))
             return;
         const std::vector<ChannelSum> sums = channel_sums(given, given_);
-        if (sums.empty() || !ends_window_product(given)) return;
+        if (sums.empty() || !is_made_of_windows(whole_.of(given), given_)) return;
         const Tensor of = whole_.of(given);
         std::vector<Axis> axes;
         for (int d = 0; d + 1 < of.rank(); ++d) axes.push_back(reduce_axis("n", of.shape()[static_cast<size_t>(d)]));
@@ -236,27 +203,12 @@ private:
         });
         result_.summed.push_back({given, of, totals});
     }
-    /// Whether it is a sum over windows, or made of the elements of one.
-    bool ends_window_product(const Tensor& given) {
-        const Tensor own = whole_.of(given);
-        if (reduces(body_of(own))) return window_product(own, given_).has_value();
-        bool any = false;
-        visit(with_elements(body_of(own), given_, false), [&](const Expr& e) {
-            const Read* read = e.as<Read>();
-            if (!read || any || read->operation->is_input() || read->operation->outputs.size() != 1) return;
-            const Tensor sums(read->operation, read->output);
-            any = reduces(body_of(sums)) && std::ranges::equal(read->indices, own.operation()->axes, equal) &&
-                  window_product(sums, given_).has_value();
-        });
-        return any;
-    }
-
     /// Undefined: it is best as it is, unless it was merged of two.
     Tensor again(const Tensor& given, const Tensor& sums, bool is_merged = false) {
         if (const auto depthwise = find_depthwise(sums, given_)) return in_registers(sums, *depthwise);
         const auto found = target_.has_wgmma ? find_convolution(sums, given_) : std::nullopt;
         if (!found || !takes_warpgroups(found->shape, target_)) return {};
-        const Neighbours around = neighbours_of(given, sums, *found);
+        const ConvolutionNeighbours around = neighbours_of(given, sums, *found);
         // Records are of sums alone.
         const auto tuned = around.any() || holds(except_.by_model, given)
                                ? std::nullopt
@@ -344,7 +296,7 @@ private:
 
     /// With what stands around it.
     Tensor with_neighbours(const Tensor& given, const Tensor& sums, const FoundConvolution& found,
-                           RedeclaredHalo declared, const Neighbours& around) {
+                           RedeclaredHalo declared, const ConvolutionNeighbours& around) {
         HaloConvolution& h = declared.convolution;
         h = declare_halo_convolution(found.shape, found.pass, declared.tiles.whole_places(), around.of_halo());
         const Tensor x = around.image                                  ? around.image->x
@@ -383,7 +335,7 @@ private:
     }
 
     Tensor with_halo(const Tensor& given, const Tensor& sums, const FoundConvolution& found, RedeclaredHalo declared,
-                     const Neighbours& around) {
+                     const ConvolutionNeighbours& around) {
         if (around.any()) return with_neighbours(given, sums, found, std::move(declared), around);
         HaloConvolution& h = declared.convolution;
         h = declare_halo_convolution(found.shape, found.pass, declared.tiles.whole_places());
@@ -459,6 +411,21 @@ private:
 };
 
 }  // namespace
+
+std::vector<Tensor> RedeclaredHalo::tensors() const {
+    const HaloConvolution& c = convolution;
+    std::vector<Tensor> found{c.result, c.raster, c.image, c.taps, c.made, c.sums, c.pixel, c.beside};
+    std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
+    return found;
+}
+
+std::vector<Tensor> RedeclaredDepthwise::tensors() const {
+    std::vector<Tensor> found{result, convolution.taps};
+    for (const std::vector<Tensor>& more : {convolution.sums, convolution.tiled, convolution.copies})
+        found.insert(found.end(), more.begin(), more.end());
+    std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
+    return found;
+}
 
 RedeclaredConvolutions redeclare_convolutions(const std::vector<Tensor>& outputs, const Exceptions& exceptions,
                                               const Target& target) {

@@ -16,11 +16,17 @@ struct RedeclaredHalo {
     Tensor totals = {};           ///< sums over all pixels of what it makes (channel_sums), made with it; or undefined
     std::vector<Tensor> whole = {};  ///< operands beside images and filters, as they lie in memory
     bool is_fused = false;  ///< its image is made of one in memory, with it, or it has totals or another operand
+
+    /// What its schedule takes care of, beside totals.
+    std::vector<Tensor> tensors() const;
 };
 struct RedeclaredDepthwise {
     Depthwise convolution;
     Tensor result;              ///< what the sums become
     std::vector<Tensor> whole;  ///< operands as they lie in memory
+
+    /// What its schedule takes care of.
+    std::vector<Tensor> tensors() const;
 };
 /// The tiles of a record.
 struct RecordedTiles {
