@@ -12,6 +12,7 @@
 #include "schedules/elementwise.h"
 #include "schedules/explain_units.h"
 #include "schedules/long_reductions.h"
+#include "schedules/outline_images.h"
 #include "schedules/redeclare_convolutions.h"
 #include "schedules/share_reduction.h"
 #include "schedules/tiled_product.h"
@@ -404,10 +405,15 @@ Chosen chosen(const MovedChannels& moved, const Target& target) {
 Schedule ChooseSchedule::operator()(const std::vector<Tensor>& outputs, const Target& target,
                                     std::source_location where) const {
     CalledFrom caller(where);
+    const OutlinedImages outlined =
+        target.has_wgmma && target.has_tma ? outline_images(outputs) : OutlinedImages{outputs, {}};
     for (UnmovedChannels left;;) {
-        const MovedChannels moved = move_channels(outputs, left, target);
+        const MovedChannels moved = move_channels(outlined.outputs, left, target);
         auto [schedule, in_vain] = chosen(moved, target);
-        if (in_vain.empty()) return std::move(schedule);
+        if (in_vain.empty()) {
+            for (const std::string& note : outlined.notes) Edit::note(schedule, note);
+            return std::move(schedule);
+        }
         left.add(in_vain, moved);
     }
 }

@@ -5,6 +5,10 @@
 #include <functional>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "codegen/lower.h"
+#include "dsl/edit.h"
 #include "schedules/choose.h"
 #include "schedules/elementwise.h"
 #include "schedules/sums_behind.h"
@@ -133,7 +137,9 @@ Schedule fused_convolution_schedule(const FusedConvolution& c, const FusedConvol
     const WindowProduct plain = product_of(declare_convolution(convolution, ConvolutionPass::Forward));
     WindowProduct product{.result = c.y, .a = c.image, .b = c.w, .form = plain.form};
     product.form.takes_parts = product.form.terms_are_neighbours = false;  // tiles of round numbers of columns
-    ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(product.form, target).value();
+    const auto given_or_modelled = tiles ? tiles : convolution_tiles(product.form, target);
+    if (!given_or_modelled) return choose_schedule(c.outputs(), target, where);
+    ConvolutionTiles chosen = *given_or_modelled;
     if (!tiles && (shape.statistics || c.residual.defined()))
         chosen =
             with_room(chosen, {.beside = c.residual.defined(), .sums = shape.statistics}, plain.form.extents, target);
@@ -208,11 +214,21 @@ std::optional<HaloTiles> fused_halo_tiles(const FusedConvolutionShape& shape, co
 Schedule fused_convolution_schedule(const NamedFusedConvolution& named, const Target& target,
                                     std::source_location where) {
     CalledFrom caller(where);
-    std::optional<HaloTiles> halo = named.halo;
-    if (!halo && !named.tiles) halo = fused_halo_tiles(named.shape, target);
-    if (halo && takes_warpgroups(named.shape.convolution, target))
-        return fused_halo_schedule(declare_fused_halo(named.shape, halo->places), *halo, target);
-    return fused_convolution_schedule(declare_fused_convolution(named.shape), named.shape, named.tiles, target);
+    const bool is_chosen = !named.halo && !named.tiles, takes = takes_warpgroups(named.shape.convolution, target);
+    const std::optional<HaloTiles> halo = is_chosen ? fused_halo_tiles(named.shape, target) : named.halo;
+    try {
+        Schedule s = halo && takes ? fused_halo_schedule(declare_fused_halo(named.shape, halo->places), *halo, target)
+                                   : fused_convolution_schedule(declare_fused_convolution(named.shape), named.shape,
+                                                                named.tiles, target);
+        if (is_chosen) codegen::lower(s.tree(), target);  // passes say what no step does, as where masks may be
+        return s;
+    } catch (const Error& error) {
+        if (!is_chosen) throw;
+        Schedule s = choose_schedule(declare_fused_convolution(named.shape).outputs(), target, where);
+        Edit::note(
+            s, fmt::format("by the rules for any computation; the model's tiles cannot be built: {}", error.what()));
+        return s;
+    }
 }
 
 std::optional<NamedFusedConvolution> parse_fused_convolution(const std::string& name) {

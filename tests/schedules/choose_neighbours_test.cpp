@@ -32,7 +32,7 @@ Bindings small_numbers(const std::vector<Tensor>& outputs, unsigned seed) {
     return bindings;
 }
 
-enum class Prologue { None, Tensor, F32Tensor };
+enum class Prologue { None, Tensor, F32Tensor, InWindows };
 enum class Sums { None, One, Two, Tuple, Moments };
 
 struct Layer {
@@ -62,14 +62,21 @@ Tensor normalized(const Layer& layer, const Tensor& x) {
 Tensor convolved(const Layer& layer, const Tensor& image, const Tensor& w) {
     const ConvolutionShape& s = layer.shape;
     const Tensor bias = layer.bias ? input("bias", f32, {s.filters}) : Tensor();
-    if (!layer.own_sum && !layer.residual)
+    if (!layer.own_sum && !layer.residual && layer.prologue != Prologue::InWindows)
         return convolve("z", image, w, bias, {.stride = {s.stride}, .dilation = {s.dilation}, .padding = {s.padding}});
     const Tensor more = input("more", s.type, {s.images, s.rows(), s.columns(), s.filters});
+    const bool in_windows = layer.prologue == Prologue::InWindows;
+    const Tensor scale = in_windows ? input("gain", f32, {s.channels}) : Tensor();
     const Axis e = reduce_axis("e", s.channels), a = reduce_axis("a", s.kernel_h), b = reduce_axis("b", s.kernel_w);
     auto place = [&](const Expr& pixel, const Expr& tap) { return pixel * s.stride + tap * s.dilation - s.padding; };
     return compute("z", {s.images, s.rows(), s.columns(), s.filters}, [&](Expr n, Expr p, Expr q, Expr f) {
-        const Expr element = cast(f32, padded(image, 0)(n, place(p, a), place(q, b), e));
-        Expr total = sum(cast(f32, w(f, a, b, e)) * element, {e, a, b});
+        const Expr row = place(p, a), column = place(q, b);
+        Expr element = padded(image, 0)(n, row, column, e);
+        if (in_windows) {  // zeros around what is made of the elements
+            const Expr is_inside = row >= 0 && row < s.height && column >= 0 && column < s.width;
+            element = select(is_inside, cast(s.type, relu(cast(f32, element) * scale(e) + 1.0)), constant(s.type, 0.0));
+        }
+        Expr total = sum(cast(f32, w(f, a, b, e)) * cast(f32, element), {e, a, b});
         if (layer.bias) total = total + bias(f);
         if (layer.residual) total = total + cast(f32, more(n, p, q, f));
         return cast(s.type, relu(total));
@@ -108,7 +115,8 @@ std::vector<Tensor> declared(const Layer& layer) {
     const ConvolutionShape& s = layer.shape;
     const Tensor x = input("x", s.type, {s.images, s.height, s.width, s.channels}),
                  w = input("w", s.type, {s.filters, s.kernel_h, s.kernel_w, s.channels});
-    const Tensor z = convolved(layer, layer.prologue == Prologue::None ? x : normalized(layer, x), w);
+    const Tensor z = convolved(
+        layer, layer.prologue == Prologue::None || layer.prologue == Prologue::InWindows ? x : normalized(layer, x), w);
     std::vector<Tensor> outputs{z};
     for (const Tensor& sum : sums_of(layer.sums, z)) outputs.push_back(sum);
     return outputs;
@@ -130,7 +138,7 @@ protected:
                               .padding = between(0, 2),
                               .type = chance() ? bf16 : f16}};
         if (chance()) layer.shape.filters = 64;  // whole tiles of a raster
-        layer.prologue = static_cast<Prologue>(between(0, 2));
+        layer.prologue = static_cast<Prologue>(between(0, 3));
         layer.sums = static_cast<Sums>(between(0, 4));
         layer.bias = chance(), layer.residual = between(0, 2) == 0, layer.own_sum = chance();
         return layer;
@@ -176,6 +184,9 @@ TEST_P(ChooseNeighbours, OfAnyLayerAreTheDeclared) {
         auto says = [&](const char* what) { return how.find(what) != std::string::npos; };
         summed += says(with_sums) ? 1 : 0;
         made += says(with_image) ? 1 : 0;
+        if (layer.prologue == Prologue::InWindows && some.has_wgmma) {
+            EXPECT_THAT(how, AllOf(HasSubstr("'z_image': what 'z' makes of each element"), HasSubstr("'z': tiling ")));
+        }
         over_rasters += says("tiling halo") && (says(with_sums) || says(with_image)) ? 1 : 0;
         EXPECT_THAT(how, Not(HasSubstr("is not made")));
         expect_equal(given, s, static_cast<unsigned>(round));
