@@ -227,6 +227,10 @@ private:
                                around.extras()))
                 return with_halo(given, sums, *found, {{}, *halo}, around);
         if (!tiles && !recorded) return {};
+        if (around.image)
+            result_.notes.push_back(
+                fmt::format("'{}' is not made by the kernel of '{}': over no raster, each tap would make its rows anew",
+                            found->x.name(), given.name()));
         const bool stays = is_such(sums, c, *product);
         if (stays && is_merged) result_.sums.push_back(sums);
         const Tensor declared = !stays ? of_declaration(sums, *found, c) : is_merged ? sums : Tensor();
