@@ -12,7 +12,9 @@
 #include "schedules/elementwise.h"
 #include "schedules/explain_units.h"
 #include "schedules/long_reductions.h"
+#include "schedules/outline_images.h"
 #include "schedules/redeclare_convolutions.h"
+#include "schedules/share_reduction.h"
 #include "schedules/tiled_product.h"
 #include "schedules/transposed.h"
 #include "schedules/tuned_records.h"
@@ -23,18 +25,9 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t Threads = 256, WarpThreads = 32;
+constexpr int64_t Threads = 256;
 constexpr int64_t FewResults = 4096;         // fewer threads than this leave most of a GPU idle
 constexpr double MostComparisons = 1 << 30;  // of indices with elements; more take longer than the kernels that sort
-
-/// Data loops fused, `results` of them a block, neighbours in neighbouring threads.
-void spread_results(Schedule& s, Stage stage, int64_t results) {
-    std::vector<Loop> loops = s.data_loops(stage);
-    if (loops.empty()) return;
-    auto [block, inside] = s.split(s.fuse(loops, "all"), results, Tail::Mask, {"block", "result"});
-    s.bind(block, grid.x);
-    s.bind(inside, thread);
-}
 
 int64_t results_of(const Schedule& s, Stage stage) {
     int64_t results = 1;
@@ -66,47 +59,12 @@ bool wants_sorting(const Schedule& s, Stage stage) {
     return s.scatters(stage) && comparisons > MostComparisons;
 }
 
-/// Loops over terms, those that are equally long everywhere.
-std::vector<Loop> even_reduce_loops(const Schedule& s, Stage stage) {
-    std::vector<Loop> loops = s.all_loops(stage);
-    const auto data = static_cast<std::ptrdiff_t>(s.data_loops(stage).size());
-    loops.erase(loops.begin(), loops.begin() + data);
-    std::erase_if(loops, [&](const Loop& loop) { return !as_constant(s.extent(loop)); });
-    return loops;
-}
-
-/// Of several axes with fewer terms than a warp has threads, most would have none.
-bool is_worth_sharing(const Schedule& s, Stage stage) {
-    const std::vector<Loop> even = even_reduce_loops(s, stage);
-    int64_t terms = 1;
-    for (const Loop& loop : even) terms = std::min(terms * *as_constant(s.extent(loop)), WarpThreads);
-    const bool has_one_axis = s.all_loops(stage).size() == s.data_loops(stage).size() + 1;
-    return has_one_axis || terms == WarpThreads;
-}
-
-/// Threads share the terms of all axes that are equally long everywhere, neighbours those of the last.
-void share_reduction(Schedule& s, Stage stage) {
-    Loop terms = s.reduce(stage);
-    const std::vector<Loop> even = even_reduce_loops(s, stage);
-    if (even.size() > 1 || (even.size() == 1 && even[0].id != terms.id)) {
-        std::vector<Loop> order = s.data_loops(stage);
-        order.insert(order.end(), even.begin(), even.end());
-        for (const Loop& loop : s.all_loops(stage))
-            if (std::ranges::none_of(order, [&](const Loop& known) { return known.id == loop.id; }))
-                order.push_back(loop);
-        s.order(order);
-        terms = even.size() > 1 ? s.fuse(even, "term") : even[0];
-    }
-    auto [step, share] = s.split(terms, WarpThreads, Tail::Mask, {"step", "share"});
-    spread_results(s, stage, Threads / WarpThreads);
-    s.bind(share, thread);
-}
-
 /// A convolution that was declared anew in vain.
 struct LeftOver {
     Tensor given;
     std::string why;              ///< for explain()
     bool is_from_record = false;  ///< it was declared so for a record's tiling
+    bool is_fused = false;        ///< it was declared with its neighbours
 };
 
 class Chooser {
@@ -122,6 +80,7 @@ public:
         for (const Tensor& tensor : declared_.given)
             notes_.push_back(fmt::format(
                 "'{}' is declared anew, as convolutions are fastest; outputs() has it as it is now", tensor.name()));
+        notes_.insert(notes_.end(), declared_.notes.begin(), declared_.notes.end());
     }
 
     /// Products are tiled as well as the tilings that are legal for them allow, one after another.
@@ -148,13 +107,19 @@ public:
                 return p.is_on_units() && p.c.same(sums) && (p.is_from_record || !from_record);
             });
         };
-        auto leave = [&](const Tensor& given, const Tensor& sums, const std::string& how, bool from_record) {
+        auto leave = [&](const Tensor& given, const Tensor& sums, const std::string& how, bool from_record,
+                         bool is_fused = false) {
             const auto tried = std::ranges::find_if(tried_, [&](const Tried& one) { return one.sums.same(sums); });
             found.push_back({given,
                              fmt::format("'{}' is not {}, {}", given.name(), how,
                                          tried == tried_.end() ? "for which there is no tiling" : "by " + tried->text),
-                             from_record});
+                             from_record, is_fused});
         };
+        for (const SummedWindowResult& summed : declared_.summed)
+            if (std::ranges::none_of(tiled_, [&](const TiledProduct& p) {
+                    return totals_of(p).defined() && totals_of(p).same(summed.totals);
+                }))
+                leave(summed.given, summed.totals, "made with its sums over pixels", false, true);
         for (const RecordedTiles& recorded : declared_.recorded)
             if (!is_tiled(recorded.sums, true)) leave(recorded.given, recorded.sums, "as its record says", true);
         if (!found.empty()) return found;
@@ -164,8 +129,12 @@ public:
             const auto halo = std::ranges::find_if(
                 declared_.halos, [&](const RedeclaredHalo& one) { return one.convolution.sums.same(sums); });
             const bool has_halo = halo != declared_.halos.end();
-            leave(declared_.given[k], sums, has_halo ? "declared over a raster with its halo" : "declared anew",
-                  has_halo && halo->is_from_record);
+            const bool is_fused = has_halo && halo->is_fused;
+            leave(declared_.given[k], sums,
+                  is_fused   ? "made over a raster with its neighbours"
+                  : has_halo ? "declared over a raster with its halo"
+                             : "declared anew",
+                  has_halo && halo->is_from_record, is_fused);
         }
         return found;
     }
@@ -200,6 +169,7 @@ private:
     }
 
     void tile(const Tensor& c, std::optional<Schedule>& best) {
+        if (is_made_with_others(c)) return;
         refusal_.clear();
         for (TiledProduct& tiled : tilings_to_try(c)) {
             tiled_.push_back(std::move(tiled));
@@ -234,7 +204,11 @@ private:
                 const LyingPixels own = over_operands_of(given, c, outputs_);
                 found.push_back({c, own.filters, own.images, own});
             }
-        for (const WindowProduct& windows : products_of(c)) {
+        const std::vector<WindowProduct> products = products_of(c);
+        for (const WindowProduct& windows : products)
+            for (TiledWindows& tiled : tilings_with_neighbours(windows, declared_.summed, outputs_, target_))
+                found.push_back({c, windows.a, windows.b, std::move(tiled)});
+        for (const WindowProduct& windows : products) {
             for (const RecordedTiles& recorded : declared_.recorded)
                 if (recorded.sums.same(c) && (recorded.tiles.parts == 1 || windows.form.takes_parts) &&
                     (recorded.tiles.box_columns > 0 || !windows.form.turns_result))
@@ -248,6 +222,20 @@ private:
         if (auto threads = product_of_threads(c, target_)) found.push_back(*threads);
         if (auto columns = column_reduction(c); columns && shareable_) found.push_back(*columns);
         return found;
+    }
+
+    /// Sums over pixels that are tiled with these, or those of a raster from which zeros are told apart behind.
+    bool is_made_with_others(const Tensor& c) const {
+        return std::ranges::any_of(tiled_,
+                                   [&](const TiledProduct& p) { return totals_of(p).operation() == c.operation(); }) ||
+               std::ranges::any_of(declared_.halos, [&](const RedeclaredHalo& halo) {
+                   return halo.convolution.made.same(c) && !halo.convolution.sums.same(c);
+               });
+    }
+    static Tensor totals_of(const TiledProduct& p) {
+        if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles)) return windows->totals;
+        if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles)) return halo->totals;
+        return {};
     }
 
     /// Made together with the output that alone reads it, or by itself.
@@ -294,23 +282,14 @@ private:
                        return t.defined() && !t.operation()->is_input() && s[t].id == stage.id;
                    };
                    if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
-                       return std::ranges::any_of(tensors_of(*depthwise), is_it) ||
+                       return std::ranges::any_of(depthwise->tensors(), is_it) ||
                               std::ranges::any_of(depthwise->whole, is_it);
                    const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles);
                    if (!halo) return is_it(p.a) || is_it(p.b);
                    const HaloConvolution& c = halo->convolution;
-                   return is_it(c.result) || is_it(c.raster) || is_it(c.taps) || is_it(c.x) || is_it(c.w);
+                   return is_it(c.x) || is_it(c.w) || std::ranges::any_of(halo->whole, is_it) ||
+                          std::ranges::any_of(halo->tensors(), is_it);
                });
-    }
-
-    /// What its schedule takes care of.
-    static std::vector<Tensor> tensors_of(const RedeclaredDepthwise& depthwise) {
-        const Depthwise& c = depthwise.convolution;
-        std::vector<Tensor> found{depthwise.result, c.taps};
-        for (const std::vector<Tensor>& more : {c.sums, c.tiled, c.copies})
-            found.insert(found.end(), more.begin(), more.end());
-        std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
-        return found;
     }
 
     Schedule scheduled() const {
@@ -360,10 +339,10 @@ private:
         return std::any_of(tiled_.begin(), tiled_.end(), [&](const TiledProduct& p) {
             const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles);
             if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
-                return std::ranges::any_of(tensors_of(*depthwise),
-                                           [&](const Tensor& t) { return s[t].id == stage.id; });
+                return std::ranges::any_of(depthwise->tensors(), [&](const Tensor& t) { return s[t].id == stage.id; });
+            if (const Tensor totals = totals_of(p); totals.defined() && s[totals].id == stage.id) return true;
             if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
-                for (const Tensor& t : {halo->convolution.result, halo->convolution.raster, halo->convolution.taps})
+                for (const Tensor& t : halo->tensors())
                     if (s[t].id == stage.id) return true;
             return s[p.c].id == stage.id || (windows && s[windows->product.result].id == stage.id);
         });
@@ -412,7 +391,10 @@ Chosen chosen(const MovedChannels& moved, const Target& target) {
             return {std::move(s), chooser.moved_in_vain()};
         }
         for (const LeftOver& each : left_over) {
-            (each.is_from_record ? exceptions.by_model : exceptions.as_given).push_back(each.given);
+            (each.is_fused         ? exceptions.apart
+             : each.is_from_record ? exceptions.by_model
+                                   : exceptions.as_given)
+                .push_back(each.given);
             left.push_back(each.why);
         }
     }
@@ -423,10 +405,15 @@ Chosen chosen(const MovedChannels& moved, const Target& target) {
 Schedule ChooseSchedule::operator()(const std::vector<Tensor>& outputs, const Target& target,
                                     std::source_location where) const {
     CalledFrom caller(where);
+    const OutlinedImages outlined =
+        target.has_wgmma && target.has_tma ? outline_images(outputs) : OutlinedImages{outputs, {}};
     for (UnmovedChannels left;;) {
-        const MovedChannels moved = move_channels(outputs, left, target);
+        const MovedChannels moved = move_channels(outlined.outputs, left, target);
         auto [schedule, in_vain] = chosen(moved, target);
-        if (in_vain.empty()) return std::move(schedule);
+        if (in_vain.empty()) {
+            for (const std::string& note : outlined.notes) Edit::note(schedule, note);
+            return std::move(schedule);
+        }
         left.add(in_vain, moved);
     }
 }

@@ -360,6 +360,19 @@ std::optional<ConvolutionForm> form_of_windows(const Tensor& sums, const std::ve
     return product ? std::optional(product->form) : std::nullopt;
 }
 
+bool is_made_of_windows(const Tensor& tensor, const std::vector<Tensor>& outputs) {
+    const Operation& operation = *tensor.operation();
+    if (reduces(operation.outputs[0].body)) return window_product(tensor, outputs).has_value();
+    bool any = false;
+    visit(with_elements(operation.outputs[0].body, outputs, false), [&](const Expr& e) {
+        const Read* read = e.as<Read>();
+        if (!read || any || read->operation->is_input() || read->operation->outputs.size() != 1) return;
+        any = reduces(read->operation->outputs[0].body) && std::ranges::equal(read->indices, operation.axes, equal) &&
+              window_product({read->operation, 0}, outputs).has_value();
+    });
+    return any;
+}
+
 std::vector<WindowProduct> window_products(const Tensor& sums, const std::vector<Tensor>& outputs) {
     const auto alone = window_product(sums, outputs);
     if (!alone || !is_worth_units(alone->form)) return {};

@@ -13,6 +13,8 @@ namespace tw::schedules {
 std::optional<WindowProduct> window_product(const Tensor& sums, const std::vector<Tensor>& outputs);
 /// The form that it would have if all extents were whole units; of operands, rows run along terms, rows or columns.
 std::optional<ConvolutionForm> form_of_windows(const Tensor& sums, const std::vector<Tensor>& outputs);
+/// Whether the tensor's only sum is such a product, or its elements are made of one's, each of that at its own place.
+bool is_made_of_windows(const Tensor& tensor, const std::vector<Tensor>& outputs);
 /// Those products of which there is enough of each to fill an instruction.
 ///
 /// If only one of the `outputs` reads the tensor, element by element or as its copy with columns before pixels, both

@@ -5,6 +5,7 @@
 
 #include "codegen/lower.h"
 #include "dsl/differentiate.h"
+#include "dsl/edit.h"
 #include "schedules/choose.h"
 #include "schedules/choose_windows.h"
 #include "schedules/convolution_tilings.h"
@@ -426,7 +427,13 @@ Schedule convolution_schedule(const NamedConvolution& named, const Target& targe
     if (takes_warpgroups(shape, target)) {
         if (halo) return convolution_schedule(shape, pass, *halo, target);
         if (tiles) return convolution_schedule(shape, pass, *tiles, target);
-        if (auto chosen = choose_convolution(shape, pass, target)) return std::move(chosen->schedule);
+        std::string left_out;
+        if (auto chosen = choose_convolution(shape, pass, target, &left_out)) return std::move(chosen->schedule);
+        if (!left_out.empty()) {
+            Schedule s = choose_schedule({plain_convolution(shape, pass)}, target, where);
+            Edit::note(s, "by the rules for any computation, without a tiling of its own" + left_out);
+            return s;
+        }
     }
     const bool is_plain = shape.layout == Layout::ChannelsFirst;  // which choose_schedule moves
     return choose_schedule({is_plain ? plain_convolution(shape, pass) : declare_convolution(shape, pass).result},

@@ -120,38 +120,39 @@ std::vector<ConvolutionTiling> tilings_by_model(const ConvolutionShape& shape, C
     const auto tiles = product ? convolution_tiles(product->form, target) : std::nullopt;
     const double tapwise =
         tiles ? convolution_cycles(product->form, *tiles, target) : std::numeric_limits<double>::max();
-    if (const auto halo = halo_tiles(shape, pass, tapwise, target)) return {*halo};
-    if (!product) return {};
-    const std::vector<ConvolutionTiles> tilings = tilings_of(*product, target);
-    return {tilings.begin(), tilings.end()};
+    std::vector<ConvolutionTiling> tilings;
+    if (const auto halo = halo_tiles(shape, pass, tapwise, target)) tilings.emplace_back(*halo);
+    if (product)
+        for (const ConvolutionTiles& each : tilings_of(*product, target)) tilings.emplace_back(each);
+    return tilings;
 }
 
 }  // namespace
 
 std::optional<ChosenConvolution> choose_convolution(const ConvolutionShape& shape, ConvolutionPass pass,
-                                                    const Target& target, std::source_location where) {
+                                                    const Target& target, std::string* left_out,
+                                                    std::source_location where) {
     CalledFrom caller(where);
     if (!takes_warpgroups(shape, target) || shape.layout == Layout::ChannelsFirst) return {};
-    std::string left_out;
-    auto built = [&](const ConvolutionTiling& tiling, const std::string& from, bool lowers) {
-        ChosenConvolution chosen{tiling, convolution_schedule(shape, pass, tiling, target)};
-        if (lowers) codegen::lower(chosen.schedule.tree(), target);
-        Edit::note(chosen.schedule, fmt::format("tiling {}, {}{}", tiling_text(tiling), from, left_out));
-        return chosen;
+    std::string refused;
+    auto built = [&](const ConvolutionTiling& tiling, const std::string& from,
+                     const std::string& what) -> std::optional<ChosenConvolution> {
+        try {
+            ChosenConvolution chosen{tiling, convolution_schedule(shape, pass, tiling, target)};
+            codegen::lower(chosen.schedule.tree(), target);  // passes say what no step does, as where masks may be
+            Edit::note(chosen.schedule, fmt::format("tiling {}, {}{}", tiling_text(tiling), from, refused));
+            return chosen;
+        } catch (const Error& error) {  // the next ones ask for less
+            refused += fmt::format("; {}, {}, cannot be built: {}", what, tiling_text(tiling), error.what());
+            return {};
+        }
     };
-    if (const auto tuned = tuned_tiling(shape, pass, target)) try {
-            return built(*tuned, "from its record", true);
-        } catch (const Error& error) {
-            left_out = fmt::format("; that of its record, {}, cannot be built: {}", tiling_text(*tuned), error.what());
-        }
-    const std::vector<ConvolutionTiling> tilings = tilings_by_model(shape, pass, target);
-    for (size_t k = 0; k + 1 < tilings.size(); ++k) try {
-            // Passes say whether the parts of a sum of pixels may end as they do.
-            return built(tilings[k], "by the model of its time", pass == ConvolutionPass::WeightGradient);
-        } catch (const Error&) {  // the next ones ask for less
-        }
-    if (tilings.empty()) return {};
-    return built(tilings.back(), "by the model of its time", false);
+    if (const auto tuned = tuned_tiling(shape, pass, target))
+        if (auto chosen = built(*tuned, "from its record", "that of its record")) return chosen;
+    for (const ConvolutionTiling& tiling : tilings_by_model(shape, pass, target))
+        if (auto chosen = built(tiling, "by the model of its time", "the model's")) return chosen;
+    if (left_out) *left_out = refused;
+    return {};
 }
 
 }  // namespace tw::schedules

@@ -30,9 +30,10 @@ struct ChosenConvolution {
     Schedule schedule;  ///< whose explain() says where the tiling is from, and what was left out before it
 };
 /// By its record (tuned_records.h), if that can be built, or else by models of an H200's time: what they put first,
-/// or what asks for less. Nothing where takes_warpgroups is false, the pass is no product over windows, or channels
-/// come first: choose_schedule moves those, and takes what the layer has that is so made.
+/// or what asks for less. Nothing where takes_warpgroups is false, the pass is no product over windows, none of those
+/// tilings can be built, which `left_out` is told with the reasons, or channels come first: choose_schedule moves
+/// those, and takes what the layer has that is so made.
 std::optional<ChosenConvolution> choose_convolution(const ConvolutionShape& shape, ConvolutionPass pass,
-                                                    const Target& target, TW_HERE);
+                                                    const Target& target, std::string* left_out = nullptr, TW_HERE);
 
 }  // namespace tw::schedules

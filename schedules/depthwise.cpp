@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include <fmt/format.h>
+
+#include "codegen/lower.h"
+#include "dsl/edit.h"
 #include "dsl/simplify.h"
 #include "schedules/choose.h"
 #include "schedules/whole_tiles.h"
@@ -141,14 +145,25 @@ Schedule depthwise_schedule(const DepthwiseShape& shape, ConvolutionPass pass,
                             std::source_location where) {
     CalledFrom caller(where);
     const DepthwiseWindows windows = shape.windows();
-    if (!target.has_tma || !windows.reads_image()) {
+    auto by_rules = [&] {
         const DepthwiseTiles one{.thread_rows = 1, .thread_columns = 1, .rows = 1, .columns = 1, .lanes = 1};
         return choose_schedule({declare_depthwise(shape, pass, one).result}, target, where);
-    }
+    };
+    if (!target.has_tma || !windows.reads_image()) return by_rules();
     const Depthwise d = declare_depthwise(shape, pass, tiles ? *tiles : depthwise_tiles(windows, pass, target));
-    Schedule s({d.result}, target);
-    schedule_depthwise(s, d, d.result);
-    return s;
+    try {
+        Schedule s({d.result}, target);
+        schedule_depthwise(s, d, d.result);
+        if (!tiles) codegen::lower(s.tree(), target);  // passes say what no step does, as where masks may be
+        return s;
+    } catch (const Error& error) {
+        if (tiles) throw;
+        Schedule s = by_rules();
+        Edit::note(s, fmt::format("by the rules for any computation, without tiles of its own; the model's, {}, cannot "
+                                  "be built: {}",
+                                  tiling_text(d.tiles), error.what()));
+        return s;
+    }
 }
 
 }  // namespace tw::schedules

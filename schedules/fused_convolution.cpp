@@ -5,9 +5,13 @@
 #include <functional>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "codegen/lower.h"
+#include "dsl/edit.h"
 #include "schedules/choose.h"
 #include "schedules/elementwise.h"
-#include "schedules/long_reductions.h"
+#include "schedules/sums_behind.h"
 #include "schedules/whole_tiles.h"
 #include "schedules/windows.h"
 #include "support/error.h"
@@ -124,66 +128,6 @@ FusedConvolution declare_fused_convolution(const FusedConvolutionShape& shape, s
     return c;
 }
 
-namespace {
-
-/// Of rows that lie in shared memory: threads share the columns of a piece, in pairs, and its rows.
-void sum_piece(Schedule& s, const Stage& parts, const ConvolutionTiles& tiles) {
-    constexpr int64_t threads_of_warpgroup = 128, neighbours = 2;
-    const int64_t pairs = std::min(tiles.box_columns, tiles.columns) / neighbours,
-                  shares = threads_of_warpgroup * tiles.warpgroups / pairs;
-    auto [part, column] = s.loops<2>(parts);
-    auto [pair, element] = s.split(column, neighbours, {"pair", "element"});
-    auto [row, share] = s.split(s.reduce(parts), shares, {"row", "share"});
-    s.order({part, share, pair, row, element});
-    s.bind(share, thread);
-    s.bind(pair, thread);
-    s.bind(element, vector);
-}
-
-/// Of the rows of a warpgroup, by those that have them in registers.
-void sum_registers(Schedule& s, const Stage& parts, const Tensor& y, const Loop& tile, int64_t rows) {
-    auto [group, column] = s.loops<2>(parts);
-    s.order({group, s.reduce(parts), column});
-    s.bind(group, warpgroup);
-    const Stage stored = s.stage(y, Memory::Registers, tile);
-    s.bind(s.split(s.data_loops(stored)[0], rows, {"warpgroup_m", "m"})[0], warpgroup);
-}
-
-/// Sums over the rows of each tile; those of all tiles in a kernel behind.
-Stage sums_of_tiles(Schedule& s, const Tensor& totals, int64_t rows) {
-    std::vector<Loop> pixels = s.all_loops(totals);
-    pixels.erase(pixels.begin());
-    const Loop part = s.split(s.fuse(pixels, "pixel"), rows, Tail::Mask, {"part", "row"})[0];
-    const int64_t count = require_constant(s.extent(part)), columns = require_constant(totals.shape()[0]);
-    const Stage parts = s.rfactor(totals, part);
-    schedule_column_reduction(s, totals, count, column_threads(count, columns, 1));
-    return parts;
-}
-
-/// What a thread holds beside sums of products takes registers: tiles have fewer rows. They leave in pieces where these
-/// are summed, or where pieces of the residual arrive.
-ConvolutionTiles with_room(ConvolutionTiles tiles, const FusedConvolutionShape& shape,
-                           const ConvolutionExtents& extents, const Target& target) {
-    constexpr int64_t most_rows = 256, most_sums = 128 * 128, wide = 64, narrow = 32, most_stages = 8;
-    constexpr int64_t reserved = 12 << 10;  // bytes, in which warps add up what they have
-    const bool residual = adds(shape, ConvolutionEpilogue::Residual);
-    const int64_t rows_of_units = rows_of_unit * tiles.warpgroups;
-    tiles.rows = std::min(tiles.rows, most_rows / rows_of_units * rows_of_units);
-    if (tiles.rows > rows_of_units && tiles.rows * tiles.columns > most_sums * tiles.warpgroups)
-        tiles.rows = rows_of_units;
-    const bool whole = extents.rows >= tiles.rows && extents.columns >= tiles.columns && tiles.columns % narrow == 0;
-    if ((shape.statistics || residual) && whole)
-        tiles.box_columns = tiles.columns % wide == 0 && !residual ? wide : narrow;
-    const int64_t bytes = (tiles.rows + tiles.columns) * tiles.terms * bytes_of(bf16),
-                  piece_bytes = tiles.rows * tiles.box_columns * bytes_of(bf16),
-                  pieces = tiles.ping_pong + (residual ? 2 : 0);
-    const int64_t stages = (target.shared_bytes - reserved - piece_bytes * pieces) / bytes;
-    tiles.stages = static_cast<int>(std::clamp<int64_t>(stages, 2, most_stages));
-    return tiles;
-}
-
-}  // namespace
-
 Schedule fused_convolution_schedule(const FusedConvolution& c, const FusedConvolutionShape& shape,
                                     const std::optional<ConvolutionTiles>& tiles, const Target& target,
                                     std::source_location where) {
@@ -193,26 +137,20 @@ Schedule fused_convolution_schedule(const FusedConvolution& c, const FusedConvol
     const WindowProduct plain = product_of(declare_convolution(convolution, ConvolutionPass::Forward));
     WindowProduct product{.result = c.y, .a = c.image, .b = c.w, .form = plain.form};
     product.form.takes_parts = product.form.terms_are_neighbours = false;  // tiles of round numbers of columns
-    ConvolutionTiles chosen = tiles ? *tiles : convolution_tiles(product.form, target).value();
+    const auto given_or_modelled = tiles ? tiles : convolution_tiles(product.form, target);
+    if (!given_or_modelled) return choose_schedule(c.outputs(), target, where);
+    ConvolutionTiles chosen = *given_or_modelled;
     if (!tiles && (shape.statistics || c.residual.defined()))
-        chosen = with_room(chosen, shape, plain.form.extents, target);
+        chosen =
+            with_room(chosen, {.beside = c.residual.defined(), .sums = shape.statistics}, plain.form.extents, target);
     Schedule s(c.outputs(), target);
     WindowNeighbours neighbours{.image = shape.prologue && tiles ? c.x : Tensor()};
     if (shape.prologue && !tiles) schedule_dense_copy(s, c.image);
     if (c.residual.defined()) neighbours.beside = {c.residual};
-    if (!shape.statistics) {
-        schedule_windows(s, product, chosen, neighbours);
-        return s;
-    }
-    const int64_t rows = chosen.box_columns > 0 ? chosen.rows : chosen.rows / chosen.warpgroups;
-    s.join_axes(c.y, 0, 2);
-    const Stage parts = sums_of_tiles(s, c.totals, rows);
-    neighbours.behind = {parts};
-    const Loop tile = schedule_windows(s, product, chosen, neighbours);
-    if (chosen.box_columns > 0)
-        sum_piece(s, parts, chosen);
+    if (shape.statistics)
+        schedule_windows_and_sums(s, product, chosen, c.totals, neighbours);
     else
-        sum_registers(s, parts, c.y, tile, rows);
+        schedule_windows(s, product, chosen, neighbours);
     return s;
 }
 
@@ -245,57 +183,14 @@ FusedHalo declare_fused_halo(const FusedConvolutionShape& shape, int64_t places,
     return c;
 }
 
-namespace {
-
-/// Sums over places: of pieces that leave together, of tiles, and of all of them, by a kernel behind.
-struct SumsOfRaster {
-    Stage pieces, tiles;
-};
-SumsOfRaster sums_of_raster(Schedule& s, const FusedHalo& c, const HaloTiles& tiles) {
-    const Tensor& totals = c.fused.totals;
-    const int64_t of_tile = tiles.places / tiles.leaving,
-                  count = require_constant(c.halo.sums.shape()[0]) / tiles.places,
-                  filters = require_constant(totals.shape()[0]);
-    const Loop piece = s.split(s.reduce(totals), tiles.leaving, {"piece", "place"})[0];
-    const Stage pieces = s.rfactor(totals, piece);
-    const Loop tile = s.split(s.reduce(totals), of_tile, {"tile", "piece"})[0];
-    const Stage tiles_sums = s.rfactor(totals, tile);
-    schedule_column_reduction(s, totals, count, column_threads(count, filters, 1));
-    return {pieces, tiles_sums};
-}
-
-/// Of results in shared memory: threads share the filters, in pairs, and the places of a piece; then a filter each.
-void sum_places(Schedule& s, const SumsOfRaster& sums, int64_t filters, const HaloTiles& given) {
-    constexpr int64_t threads_of_warpgroup = 128, neighbours = 2;
-    const int64_t pairs = filters / neighbours;
-    int64_t shares = 1;
-    while (given.leaving % (2 * shares) == 0 && 2 * shares * pairs <= threads_of_warpgroup * given.warpgroups)
-        shares *= 2;
-    auto [piece, filter] = s.loops<2>(sums.pieces);
-    auto [pair, element] = s.split(filter, neighbours, {"pair", "element"});
-    auto [row, share] = s.split(s.reduce(sums.pieces), shares, {"row", "share"});
-    s.order({piece, share, pair, row, element});
-    s.bind(share, thread);
-    s.bind(pair, thread);
-    s.bind(element, vector);
-    auto [tile, own] = s.loops<2>(sums.tiles);
-    s.bind(own, thread);
-}
-
-}  // namespace
-
 Schedule fused_halo_schedule(const FusedHalo& c, const HaloTiles& tiles, const Target& target,
                              std::source_location where) {
     CalledFrom caller(where);
     Schedule s(c.fused.outputs(), target);
-    if (!c.fused.totals.defined()) {
+    if (c.fused.totals.defined())
+        schedule_halo_and_sums(s, c.halo, tiles, c.fused.totals);
+    else
         schedule_halo(s, c.halo, tiles);
-        return s;
-    }
-    const SumsOfRaster sums = sums_of_raster(s, c, tiles);
-    schedule_halo(s, c.halo, tiles, {.of_pieces = {sums.pieces}, .of_tiles = {sums.tiles}});
-    sum_places(s, sums, std::min<int64_t>(require_constant(c.fused.y.shape()[3]), rows_of_unit * tiles.warpgroups),
-               tiles);
     return s;
 }
 
@@ -319,11 +214,21 @@ std::optional<HaloTiles> fused_halo_tiles(const FusedConvolutionShape& shape, co
 Schedule fused_convolution_schedule(const NamedFusedConvolution& named, const Target& target,
                                     std::source_location where) {
     CalledFrom caller(where);
-    std::optional<HaloTiles> halo = named.halo;
-    if (!halo && !named.tiles) halo = fused_halo_tiles(named.shape, target);
-    if (halo && takes_warpgroups(named.shape.convolution, target))
-        return fused_halo_schedule(declare_fused_halo(named.shape, halo->places), *halo, target);
-    return fused_convolution_schedule(declare_fused_convolution(named.shape), named.shape, named.tiles, target);
+    const bool is_chosen = !named.halo && !named.tiles, takes = takes_warpgroups(named.shape.convolution, target);
+    const std::optional<HaloTiles> halo = is_chosen ? fused_halo_tiles(named.shape, target) : named.halo;
+    try {
+        Schedule s = halo && takes ? fused_halo_schedule(declare_fused_halo(named.shape, halo->places), *halo, target)
+                                   : fused_convolution_schedule(declare_fused_convolution(named.shape), named.shape,
+                                                                named.tiles, target);
+        if (is_chosen) codegen::lower(s.tree(), target);  // passes say what no step does, as where masks may be
+        return s;
+    } catch (const Error& error) {
+        if (!is_chosen) throw;
+        Schedule s = choose_schedule(declare_fused_convolution(named.shape).outputs(), target, where);
+        Edit::note(
+            s, fmt::format("by the rules for any computation; the model's tiles cannot be built: {}", error.what()));
+        return s;
+    }
 }
 
 std::optional<NamedFusedConvolution> parse_fused_convolution(const std::string& name) {

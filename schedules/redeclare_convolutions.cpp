@@ -6,10 +6,13 @@
 #include <string>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "schedules/channel_sums.h"
 #include "schedules/choose_windows.h"
 #include "schedules/find_convolution.h"
 #include "schedules/find_depthwise.h"
+#include "schedules/made_elements.h"
 #include "schedules/replace_tensors.h"
 #include "schedules/tuned_records.h"
 #include "schedules/unit_product.h"
@@ -19,10 +22,6 @@ namespace tw::schedules {
 namespace {
 
 const Expr& body_of(const Tensor& tensor) { return tensor.operation()->outputs[0].body; }
-
-Expr with_reduction(const Expr& body, const Expr& reduction) {
-    return transform(body, [&](const Expr& e) { return e.as<Reduce>() ? reduction : Expr(); });
-}
 
 Expr over(const std::vector<Expr>& axes, const Expr& expr, const std::vector<Expr>& at) {
     Substitution renamed;
@@ -50,7 +49,7 @@ Tensor declared_as(const Tensor& tensor, const Expr& body) {
 class Redeclaration {
 public:
     Redeclaration(const std::vector<Tensor>& outputs, const Exceptions& exceptions, const Target& target)
-        : given_(outputs), without_(exceptions.as_given), by_model_(exceptions.by_model), target_(target) {
+        : given_(outputs), except_(exceptions), target_(target) {
         for (const auto& operation : operations_of(outputs)) {
             names_.insert(operation->name);
             for (size_t k = 0; k < operation->outputs.size(); ++k)
@@ -60,23 +59,30 @@ public:
 
     RedeclaredConvolutions run() {
         for (const auto& operation : operations_of(given_)) {
+            if (operation->is_input()) continue;
+            finish_sum(operation);
             const Tensor tensor(operation, 0);
-            if (operation->is_input() || operation->outputs.size() != 1 || holds(without_, tensor)) continue;
-            if (const Tensor reader = only_caster(tensor); reader.defined() && !holds(without_, reader)) continue;
-            const Tensor sums = casted(tensor);
-            if (!sums.defined()) {
-                put(tensor, again(tensor, whole_.of(tensor)));
-            } else if (Tensor declared = again(tensor, with_sums(tensor, whole_.of(sums)), true); declared.defined()) {
-                put(tensor, declared);
-            } else if (!holds(without_, sums)) {
-                put(sums, again(sums, whole_.of(sums)));
-            }
+            if (operation->outputs.size() == 1) declare(tensor);
+            sum_apart(tensor);
         }
         for (const Tensor& output : given_) result_.outputs.push_back(whole_.of(output));
         return std::move(result_);
     }
 
 private:
+    void declare(const Tensor& tensor) {
+        if (holds(except_.as_given, tensor)) return;
+        if (const Tensor reader = only_caster(tensor); reader.defined() && !holds(except_.as_given, reader)) return;
+        const Tensor sums = casted(tensor);
+        if (!sums.defined()) {
+            put(tensor, again(tensor, whole_.of(tensor)));
+        } else if (Tensor declared = again(tensor, with_sums(tensor, whole_.of(sums)), true); declared.defined()) {
+            put(tensor, declared);
+        } else if (!holds(except_.as_given, sums)) {
+            put(sums, again(sums, whole_.of(sums)));
+        }
+    }
+
     static bool holds(const std::vector<Tensor>& tensors, const Tensor& tensor) {
         return std::ranges::any_of(tensors, [&](const Tensor& each) { return each.same(tensor); });
     }
@@ -127,24 +133,104 @@ private:
         return declared_as(tensor, value.type() == tensor.type() ? value : cast(tensor.type(), value));
     }
 
+    ConvolutionNeighbours neighbours_of(const Tensor& given, const Tensor& sums, const FoundConvolution& found) {
+        ConvolutionNeighbours around;
+        if (found.pass == ConvolutionPass::WeightGradient || holds(except_.apart, given)) return around;
+        around.result = made_result(sums, given_);
+        if (!around.result) return {};
+        around.sums = channel_sums(given, given_);
+        if (found.pass == ConvolutionPass::Forward && is_read_once(found.x, given))
+            around.image = made_image(found.x, given_);
+        return around;
+    }
+    /// Of what stands for a tensor before `reader`, that is no output.
+    bool is_read_once(const Tensor& tensor, const Tensor& reader) {
+        for (const auto& operation : operations_of(given_)) {
+            if (operation == reader.operation()) return false;
+            const Tensor own(operation, 0);
+            if (!operation->is_input() && whole_.of(own).same(tensor))
+                return !holds(given_, own) && readers_of(own) == 1;
+        }
+        return false;
+    }
+
+    /// All in one stage, over what was declared of the tensor. What is made of a sum and of others is made behind it.
+    Tensor declare_sums(const Tensor& given, const std::vector<ChannelSum>& sums, const std::vector<Axis>& axes,
+                        const std::function<Expr(const Expr&)>& element) {
+        summed_.push_back(given);
+        std::vector<std::string> names, told;
+        for (const ChannelSum& sum : sums) {
+            const Tensor own(sum.operation, sum.output);
+            names.push_back(sum.ends_with_sum ? own.name() : free_name(own, "sum"));
+            told.push_back("'" + own.name() + "'");
+        }
+        const std::string name = sums.size() == 1 ? names[0] : free_name(given, "statistics");
+        if (sums.size() == 1) names.clear();
+        const Tensor totals = declare_channel_sums(sums, name, names, axes, element);
+        for (size_t k = 0; k < sums.size(); ++k) {
+            const Tensor sum(totals.operation(), static_cast<int>(k));
+            if (!sums[k].ends_with_sum)
+                finishing_.emplace_back(sums[k], sum);
+            else if (sums[k].output == 0)
+                whole_.put(Tensor(sums[k].operation, 0), sum);
+        }
+        result_.notes.push_back(fmt::format("{}: of '{}', by the kernel that makes it, and one behind",
+                                            fmt::join(told, ", "), given.name()));
+        return totals;
+    }
+    void finish_sum(const std::shared_ptr<const Operation>& operation) {
+        for (const auto& [own, sum] : finishing_)
+            if (own.operation == operation) {
+                const Tensor tensor(operation, 0);
+                whole_.put(tensor, whole_.of(declared_as(tensor, with_reduction(own.body, sum(operation->axes[0])))));
+                return;
+            }
+    }
+    /// Of what tiles of windows make.
+    void sum_apart(const Tensor& given) {
+        if (!target_.has_wgmma || !target_.has_tma || given.rank() < 3 || given.operation()->outputs.size() != 1 ||
+            holds(summed_, given) || holds(except_.apart, given))
+            return;
+        const std::vector<ChannelSum> sums = channel_sums(given, given_);
+        if (sums.empty() || !is_made_of_windows(whole_.of(given), given_)) return;
+        const Tensor of = whole_.of(given);
+        std::vector<Axis> axes;
+        for (int d = 0; d + 1 < of.rank(); ++d) axes.push_back(reduce_axis("n", of.shape()[static_cast<size_t>(d)]));
+        const Tensor totals = declare_sums(given, sums, axes, [&](const Expr& channel) {
+            std::vector<Operand> at(axes.begin(), axes.end());
+            at.emplace_back(channel);
+            return of.read(at);
+        });
+        result_.summed.push_back({given, of, totals});
+    }
     /// Undefined: it is best as it is, unless it was merged of two.
     Tensor again(const Tensor& given, const Tensor& sums, bool is_merged = false) {
         if (const auto depthwise = find_depthwise(sums, given_)) return in_registers(sums, *depthwise);
         const auto found = target_.has_wgmma ? find_convolution(sums, given_) : std::nullopt;
         if (!found || !takes_warpgroups(found->shape, target_)) return {};
-        const auto tuned = holds(by_model_, given) ? std::nullopt : tuned_tiling(found->shape, found->pass, target_);
-        const bool has_columns = of_columns(sums, found->shape.type);
+        const ConvolutionNeighbours around = neighbours_of(given, sums, *found);
+        // Records are of sums alone.
+        const auto tuned = around.any() || holds(except_.by_model, given)
+                               ? std::nullopt
+                               : tuned_tiling(found->shape, found->pass, target_);
+        const bool may_have_halo = !leaves_turned(sums) && (of_columns(sums, found->shape.type) || around.has_beside());
         if (const HaloTiles* halo = tuned ? std::get_if<HaloTiles>(&*tuned) : nullptr;
-            halo && has_columns && !leaves_turned(sums) && takes_halo(found->shape, found->pass, *halo, target_))
-            return with_halo(sums, *found, {{}, *halo, true});
+            halo && may_have_halo && takes_halo(found->shape, found->pass, *halo, target_))
+            return with_halo(given, sums, *found, {{}, *halo, true}, around);
         const Convolution c = declare_convolution(found->shape, found->pass);
         const auto product = window_product(c.product, {c.result});
         const ConvolutionTiles* recorded = tuned && product ? std::get_if<ConvolutionTiles>(&*tuned) : nullptr;
         const auto tiles = product && !recorded ? convolution_tiles(product->form, target_) : std::nullopt;
-        if (!recorded && has_columns && !leaves_turned(sums))
-            if (const auto halo = halo_tiles(found->shape, found->pass, cycles_of(product, tiles), target_))
-                return with_halo(sums, *found, {{}, *halo});
+        if (!recorded && may_have_halo)
+            if (const auto halo =
+                    halo_tiles(found->shape, found->pass, cycles_of(product, tiles) + around.cycles_before(), target_,
+                               around.extras()))
+                return with_halo(given, sums, *found, {{}, *halo}, around);
         if (!tiles && !recorded) return {};
+        if (around.image)
+            result_.notes.push_back(
+                fmt::format("'{}' is not made by the kernel of '{}': over no raster, each tap would make its rows anew",
+                            found->x.name(), given.name()));
         const bool stays = is_such(sums, c, *product);
         if (stays && is_merged) result_.sums.push_back(sums);
         const Tensor declared = !stays ? of_declaration(sums, *found, c) : is_merged ? sums : Tensor();
@@ -212,7 +298,49 @@ private:
         return result_.sums.back();
     }
 
-    Tensor with_halo(const Tensor& sums, const FoundConvolution& found, RedeclaredHalo declared) {
+    /// With what stands around it.
+    Tensor with_neighbours(const Tensor& given, const Tensor& sums, const FoundConvolution& found,
+                           RedeclaredHalo declared, const ConvolutionNeighbours& around) {
+        HaloConvolution& h = declared.convolution;
+        h = declare_halo_convolution(found.shape, found.pass, declared.tiles.whole_places(), around.of_halo());
+        const Tensor x = around.image                                  ? around.image->x
+                         : found.pass == ConvolutionPass::DataGradient ? found.dy
+                                                                       : found.x;
+        Replacement operands;
+        operands.put(h.x, x);
+        operands.put(h.w, found.w);
+        const bool is_made = !h.image.same(h.raster), is_chosen = !h.made.same(h.sums);
+        auto name = [&](Tensor& tensor) {
+            if (tensor.defined()) tensor = operands.named(free_name(sums, tensor.name()), tensor);
+        };
+        name(h.raster);
+        if (is_made) name(h.image);
+        if (!is_made) h.image = h.raster;
+        for (Tensor* tensor : {&h.taps, &h.beside, &h.pixel}) name(*tensor);
+        if (is_chosen) name(h.made);
+        name(h.sums);
+        if (!is_chosen) h.made = h.sums;
+        h.result = operands.named(sums.name(), h.result);
+        h.x = x, h.w = found.w;
+        declared.is_fused = true;
+        declared.whole = h.by_channel;
+        if (around.has_beside()) declared.whole.push_back(around.result->beside);
+        if (around.image)
+            result_.notes.push_back(fmt::format("'{}' is made of '{}' by the kernel of '{}', once for all taps",
+                                                found.x.name(), x.name(), given.name()));
+        if (!around.sums.empty()) {
+            const Axis m = reduce_axis("m", h.sums.shape()[0]);
+            declared.totals =
+                declare_sums(given, around.sums, {m}, [&](const Expr& channel) { return h.sums(m, channel); });
+        }
+        result_.sums.push_back(h.sums);
+        result_.halos.push_back(declared);
+        return h.result;
+    }
+
+    Tensor with_halo(const Tensor& given, const Tensor& sums, const FoundConvolution& found, RedeclaredHalo declared,
+                     const ConvolutionNeighbours& around) {
+        if (around.any()) return with_neighbours(given, sums, found, std::move(declared), around);
         HaloConvolution& h = declared.convolution;
         h = declare_halo_convolution(found.shape, found.pass, declared.tiles.whole_places());
         const Tensor x = found.pass == ConvolutionPass::DataGradient ? found.dy : found.x,
@@ -277,18 +405,35 @@ private:
     }
 
     const std::vector<Tensor>& given_;
-    const std::vector<Tensor>&without_, &by_model_;
+    const Exceptions& except_;
     const Target& target_;
-    std::set<std::string> names_;  // that tensors have
+    std::set<std::string> names_;                           // that tensors have
+    std::vector<Tensor> summed_;                            // as given
+    std::vector<std::pair<ChannelSum, Tensor>> finishing_;  // what is made of sums, and these
     Replacement whole_;
     RedeclaredConvolutions result_;
 };
 
 }  // namespace
 
+std::vector<Tensor> RedeclaredHalo::tensors() const {
+    const HaloConvolution& c = convolution;
+    std::vector<Tensor> found{c.result, c.raster, c.image, c.taps, c.made, c.sums, c.pixel, c.beside};
+    std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
+    return found;
+}
+
+std::vector<Tensor> RedeclaredDepthwise::tensors() const {
+    std::vector<Tensor> found{result, convolution.taps};
+    for (const std::vector<Tensor>& more : {convolution.sums, convolution.tiled, convolution.copies})
+        found.insert(found.end(), more.begin(), more.end());
+    std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
+    return found;
+}
+
 RedeclaredConvolutions redeclare_convolutions(const std::vector<Tensor>& outputs, const Exceptions& exceptions,
                                               const Target& target) {
-    if (!target.has_tma) return {outputs, {}, {}, {}, {}, {}};
+    if (!target.has_tma) return {outputs, {}, {}, {}, {}, {}, {}, {}, {}};
     return Redeclaration(outputs, exceptions, target).run();
 }
 

@@ -25,17 +25,20 @@ Expr Replacement::in(const Expr& body) {
     return transform(body, [&](const Expr& e) -> Expr {
         const Read* read = e.as<Read>();
         if (!read) return {};
+        const Tensor first = of(read->operation);
+        if (first.operation() == read->operation) return {};
         Read other = *read;
-        other.operation = of(read->operation);
-        return other.operation == read->operation ? Expr() : make_expr(e.type(), std::move(other));
+        other.operation = first.operation();
+        other.output += first.output();
+        return make_expr(e.type(), std::move(other));
     });
 }
 
-std::shared_ptr<const Operation> Replacement::of(const std::shared_ptr<const Operation>& operation) {
+Tensor Replacement::of(const std::shared_ptr<const Operation>& operation) {
     // Producers first: chains of any length take no deeper stack.
     for (const auto& each : operations_of({Tensor(operation, 0)})) {
         if (known_.count(each)) continue;
-        known_[each] = each;  // reads nothing that is replaced, unless a body says otherwise
+        known_[each] = {each, 0};  // reads nothing that is replaced, unless a body says otherwise
         if (each->is_input()) continue;
         std::vector<Expr> bodies;
         bool same = true;
@@ -43,16 +46,16 @@ std::shared_ptr<const Operation> Replacement::of(const std::shared_ptr<const Ope
             bodies.push_back(in(output.body));
             same = same && bodies.back().same(output.body);
         }
-        if (!same) known_[each] = declared_again(*each, each->name, bodies);
+        if (!same) known_[each] = {declared_again(*each, each->name, bodies), 0};
     }
     return known_.at(operation);
 }
 
 Tensor Replacement::named(const std::string& name, const Tensor& tensor) {
     const Operation& operation = *tensor.operation();
-    auto& stands = known_[tensor.operation()];
-    stands = declared_again(operation, name, {in(operation.outputs[0].body)});
-    return {stands, 0};
+    const Tensor stands{declared_again(operation, name, {in(operation.outputs[0].body)}), 0};
+    known_[tensor.operation()] = stands;
+    return stands;
 }
 
 }  // namespace tw::schedules

@@ -7,6 +7,8 @@
 #include "dsl/simplify.h"
 #include "schedules/choose_windows.h"
 #include "schedules/convolution_tilings.h"
+#include "schedules/made_elements.h"
+#include "schedules/sums_behind.h"
 #include "schedules/tensor_product_names.h"
 #include "schedules/thin_product.h"
 #include "schedules/unit_product.h"
@@ -83,12 +85,56 @@ std::optional<TiledProduct> column_reduction(const Tensor& c) {
     return TiledProduct{c, {}, {}, *columns};
 }
 
+namespace {
+
+/// What lies in memory and is read at each element's own place.
+Tensor tensor_beside(const Tensor& result, const std::vector<Tensor>& outputs) {
+    const auto made = made_result(result, outputs);
+    if (!made || !made->beside.defined()) return {};
+    const Operation& operation = *made->beside.operation();
+    const bool is_output = std::ranges::any_of(outputs, [&](const Tensor& t) { return t.same(made->beside); });
+    return operation.is_input() || is_output || holds_reduction(operation) ? made->beside : Tensor();
+}
+
+}  // namespace
+
+std::vector<TiledWindows> tilings_with_neighbours(const WindowProduct& windows,
+                                                  const std::vector<SummedWindowResult>& summed,
+                                                  const std::vector<Tensor>& outputs, const Target& target) {
+    const ConvolutionForm& form = windows.form;
+    std::vector<TiledWindows> found;
+    if (form.sums_pixels || form.has_phases() || form.turns_result || form.group > 0) return found;
+    const auto sums =
+        std::ranges::find_if(summed, [&](const SummedWindowResult& each) { return each.of.same(windows.result); });
+    const Tensor totals = sums == summed.end() ? Tensor() : sums->totals,
+                 beside = tensor_beside(windows.result, outputs);
+    if (!totals.defined() && !beside.defined()) return found;
+    WindowProduct product = windows;
+    product.form.takes_parts = product.form.terms_are_neighbours = false;  // tiles of round numbers of columns
+    for (const bool has_beside : {true, false}) {
+        if (has_beside ? !beside.defined() : !totals.defined()) continue;
+        for (const ConvolutionTiles& tiles : tilings_of(product, target)) {
+            const TileNeighbours around{.beside = has_beside, .sums = totals.defined()};
+            found.push_back({product, with_room(tiles, around, product.form.extents, target), totals, {}});
+            if (has_beside) found.back().beside = {beside};
+        }
+    }
+    return found;
+}
+
 void schedule_tiled(Schedule& s, const TiledProduct& p) {
-    if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles))
+    if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles)) {
+        const WindowNeighbours around{.beside = windows->beside};
+        if (windows->totals.defined())
+            return schedule_windows_and_sums(s, windows->product, windows->tiles, windows->totals, around);
+        if (!windows->beside.empty()) return void(schedule_windows(s, windows->product, windows->tiles, around));
         return schedule_window_product(s, windows->product, windows->tiles);
+    }
     if (const LyingPixels* pixels = std::get_if<LyingPixels>(&p.tiles)) return schedule_lying_pixels(s, *pixels);
-    if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
+    if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles)) {
+        if (halo->totals.defined()) return schedule_halo_and_sums(s, halo->convolution, halo->tiles, halo->totals);
         return schedule_halo(s, halo->convolution, halo->tiles);
+    }
     if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
         return schedule_depthwise(s, depthwise->convolution, depthwise->result);
     if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles))

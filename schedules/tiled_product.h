@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "schedules/long_reductions.h"
 #include "schedules/lying_pixels.h"
@@ -15,7 +16,14 @@ namespace tw::schedules {
 struct TiledWindows {
     WindowProduct product;
     ConvolutionTiles tiles;
+    Tensor totals = {};               ///< sums over all pixels of what it makes, made with it; or undefined
+    std::vector<Tensor> beside = {};  ///< WindowNeighbours::beside
 };
+/// With sums over all pixels of what it makes, if there are such among those, and with pieces of a tensor that lies in
+/// memory and is read at each element's own place, to try one after another; none where there is neither.
+std::vector<TiledWindows> tilings_with_neighbours(const WindowProduct& windows,
+                                                  const std::vector<SummedWindowResult>& summed,
+                                                  const std::vector<Tensor>& outputs, const Target& target);
 /// A product, or a reduction, and its tiles: of a tensor core, of windows in registers, or of threads.
 struct TiledProduct {
     Tensor c, a, b;  ///< without operands where these are not tiled

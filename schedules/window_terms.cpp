@@ -12,6 +12,10 @@ bool reduces(const Expr& body) {
     return found;
 }
 
+Expr with_reduction(const Expr& body, const Expr& reduction) {
+    return transform(body, [&](const Expr& e) { return e.as<Reduce>() ? reduction : Expr(); });
+}
+
 Expr guarded(Expr expr, std::vector<Expr>& conditions) {
     for (const Select* choice = expr.as<Select>(); choice && is_zero(choice->no); choice = expr.as<Select>()) {
         conditions.push_back(choice->condition);

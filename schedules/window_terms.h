@@ -17,6 +17,8 @@ struct WindowTerm {
 
 /// Whether the expression holds a reduction.
 bool reduces(const Expr& body);
+/// With the other expression in the place of its reductions.
+Expr with_reduction(const Expr& body, const Expr& reduction);
 /// The expression with what a schedule of the outputs inlines: elements of stages that reduce nothing; of 2 bytes,
 /// which may be operands that it stores, only with `inline_narrow`.
 Expr with_elements(const Expr& expr, const std::vector<Tensor>& outputs, bool inline_narrow);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "codegen/access/conditions.h"
+#include "codegen/tile_passes/compare_masks.h"
 #include "codegen/to_threads/fragment_tile.h"
 #include "dsl/simplify.h"
 
@@ -153,9 +154,7 @@ private:
             return guarded(there, e);
         });
     }
-    static Expr guarded(const Expr& there, const Expr& e) {
-        return select_unchecked(there, e, is_float(e.type()) ? constant(e.type(), 0.0) : constant(e.type(), 0));
-    }
+    static Expr guarded(const Expr& there, const Expr& e) { return select_unchecked(there, e, zero_of(e.type())); }
     /// Zeros in the place of what is not read would trap.
     static bool divides_integers(const Expr& value) {
         bool divides = false;

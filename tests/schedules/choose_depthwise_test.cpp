@@ -231,6 +231,27 @@ TEST_P(ChooseDepthwises, OfLayersAreTiledForwardAndBackward) {
     }
 }
 
+/// A layer has one window along a side whose terms, all of that window, fit other strides as well, with which it would
+/// have more: gradients are compared with none of those.
+TEST_P(ChooseDepthwises, OfOneWindowAreComparedWithAsMany) {
+    for (const int64_t stride : {2, 3, 5})
+        for (int64_t extent = 1; extent <= std::min<int64_t>(stride, 3); ++extent) {
+            const Tensor x = input("x", f16, {1, 6, extent, 48}), w = input("w", f16, {48, 3, 3, 1});
+            const Tensor y =
+                convolve("y", x, w, {}, {.stride = {1, stride}, .padding = {{2, 2}, {2, 0}}, .groups = 48});
+            const Tensor dy = input("dy", f16, {y.shape().begin(), y.shape().end()});
+            ASSERT_EQ(as_constant(y.shape()[2]), 1);
+            const Tensor given = gradients(y, dy, {x})[0];
+            SCOPED_TRACE(to_string(*given.operation()));
+            std::optional<Schedule> s;
+            ASSERT_NO_THROW(s = choose_schedule({given}, device_target()));
+            if (s->target().has_tma) {
+                EXPECT_THAT(s->explain(), HasSubstr(tiled));
+            }
+            expect_equal({given}, *s, 3);
+        }
+}
+
 /// One behind another, over a stage between them that both a layer and the result read.
 TEST_P(ChooseDepthwises, AreReadByOthers) {
     const Tensor x = input("x", bf16, {2, 7, 9, 16}), w = input("w", bf16, {16, 3, 3, 1}),

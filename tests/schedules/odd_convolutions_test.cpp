@@ -101,5 +101,39 @@ TEST_P(FewerOddConvolutions, AreTheDeclared) {
         }
 }
 
+/// Where none of the model's tiles can be built, names take what is chosen for any computation, and say why.
+TEST(NamedConvolutions, NeverRefuse) {
+    for (const char* name :
+         {"convolution_data_gradient_bf16_6x1x9x512_256_3x3_stride3_pad1",
+          "convolution_data_gradient_bf16_217x1x1x256_952_3x7_pad3",
+          "convolution_data_gradient_bf16_2x32x32x1024_624_3x3_stride3_pad0", "depthwise_bf16_1x165x165x1224_5x5_pad2",
+          "depthwise_weight_gradient_bf16_8x16x17x16_9x9_stride2_pad0"}) {
+        SCOPED_TRACE(name);
+        const Schedule s = find_library_kernel(name)->make(target("sm_90a"));
+        EXPECT_THAT(s.explain(), HasSubstr("cannot be built: "));
+        EXPECT_NO_THROW(build(s));
+    }
+    const std::string tiled = "convolution_data_gradient_bf16_6x1x9x512_256_3x3_stride3_pad1_tile64x16x64w1s8p1t1";
+    EXPECT_THROW(build(find_library_kernel(tiled)->make(target("sm_90a"))), Error);  // what was asked for
+}
+
+class OnRules : public RandomCases {
+protected:
+    OnRules() : RandomCases(3) {}
+};
+TW_ON_EACH_DEVICE(OnRules);
+
+TEST_P(OnRules, NamedConvolutionsAreTheDeclared) {
+    for (const char* name : {"convolution_data_gradient_bf16_2x1x9x32_16_3x3_stride3_pad1",
+                             "depthwise_weight_gradient_bf16_2x16x17x16_9x9_stride2_pad0"}) {
+        SCOPED_TRACE(name);
+        const Schedule s = find_library_kernel(name)->make(device_target());
+        if (s.target().has_wgmma) {
+            EXPECT_THAT(s.explain(), HasSubstr("cannot be built: "));
+        }
+        expect_declared(s, whole_numbers(s.outputs(), 3));
+    }
+}
+
 }  // namespace
 }  // namespace tw::schedules

@@ -1,0 +1,23 @@
+// Images that a sum over windows makes element by element where it reads them, as tensors of their own.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "dsl/tensor.h"
+
+namespace tw::schedules {
+
+struct OutlinedImages {
+    std::vector<Tensor> outputs;     ///< each says what the one given in its place does, and has its name
+    std::vector<std::string> notes;  ///< for explain()
+};
+/// Of sums of products whose factor is an element of a 16-bit tensor as a function makes it anew, of it alone and of
+/// what belongs to its channel, rounded to 16 bits, with zeros around:
+///
+///     sum(select(is_inside, cast(f32, cast(bf16, relu(cast(f32, x(n, h, w, c)) * scale(c)))), 0) * cast(f32, w(..)),
+///     ..)
+///
+/// reads a tensor of such elements then, where window_product() takes that.
+OutlinedImages outline_images(const std::vector<Tensor>& outputs);
+
+}  // namespace tw::schedules

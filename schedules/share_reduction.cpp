@@ -1,0 +1,57 @@
+#include "schedules/share_reduction.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "dsl/simplify.h"
+
+namespace tw::schedules {
+namespace {
+
+constexpr int64_t Threads = 256, WarpThreads = 32;
+
+/// Loops over terms, those that are equally long everywhere.
+std::vector<Loop> even_reduce_loops(const Schedule& s, Stage stage) {
+    std::vector<Loop> loops = s.all_loops(stage);
+    const auto data = static_cast<std::ptrdiff_t>(s.data_loops(stage).size());
+    loops.erase(loops.begin(), loops.begin() + data);
+    std::erase_if(loops, [&](const Loop& loop) { return !as_constant(s.extent(loop)); });
+    return loops;
+}
+
+}  // namespace
+
+void spread_results(Schedule& s, Stage stage, int64_t results) {
+    std::vector<Loop> loops = s.data_loops(stage);
+    if (loops.empty()) return;
+    auto [block, inside] = s.split(s.fuse(loops, "all"), results, Tail::Mask, {"block", "result"});
+    s.bind(block, grid.x);
+    s.bind(inside, thread);
+}
+
+bool is_worth_sharing(const Schedule& s, Stage stage) {
+    const std::vector<Loop> even = even_reduce_loops(s, stage);
+    int64_t terms = 1;
+    for (const Loop& loop : even) terms = std::min(terms * *as_constant(s.extent(loop)), WarpThreads);
+    const bool has_one_axis = s.all_loops(stage).size() == s.data_loops(stage).size() + 1;
+    return has_one_axis || terms == WarpThreads;
+}
+
+void share_reduction(Schedule& s, Stage stage) {
+    Loop terms = s.reduce(stage);
+    const std::vector<Loop> even = even_reduce_loops(s, stage);
+    if (even.size() > 1 || (even.size() == 1 && even[0].id != terms.id)) {
+        std::vector<Loop> order = s.data_loops(stage);
+        order.insert(order.end(), even.begin(), even.end());
+        for (const Loop& loop : s.all_loops(stage))
+            if (std::ranges::none_of(order, [&](const Loop& known) { return known.id == loop.id; }))
+                order.push_back(loop);
+        s.order(order);
+        terms = even.size() > 1 ? s.fuse(even, "term") : even[0];
+    }
+    auto [step, share] = s.split(terms, WarpThreads, Tail::Mask, {"step", "share"});
+    spread_results(s, stage, Threads / WarpThreads);
+    s.bind(share, thread);
+}
+
+}  // namespace tw::schedules

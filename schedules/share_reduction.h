@@ -1,0 +1,14 @@
+// Results dealt out to blocks, and reductions of few of them to the threads of a warp.
+#pragma once
+#include "dsl/schedule.h"
+
+namespace tw::schedules {
+
+/// Data loops fused, `results` of them a block, neighbours in neighbouring threads.
+void spread_results(Schedule& s, Stage stage, int64_t results);
+/// Of several axes with fewer terms than a warp has threads, most would have none.
+bool is_worth_sharing(const Schedule& s, Stage stage);
+/// Threads share the terms of all axes that are equally long everywhere, neighbours those of the last.
+void share_reduction(Schedule& s, Stage stage);
+
+}  // namespace tw::schedules
