@@ -81,20 +81,32 @@ private:
         if (k_tile_) name = name.substr(0, name.rfind('_'));
         return unrolled(name + "_step", num_terms() / atom_.k);
     }
-    int64_t num_terms() const { return k_tile_ ? require_constant(k_tile_->extent) * 8 : require_constant(k_.extent); }
+    int64_t num_terms() const {
+        return require_constant(k_.extent) * (k_tile_ ? require_constant(k_tile_->extent) * 4 : 1);
+    }
 
     /// What one instruction takes of rows in registers: those of a tile, by its variable, at a step.
     using RowsAt = std::function<ReadOperand(const Expr& row)>;
     RowsAt rows_of(const OpLoop& steps) const {
+        check_order_of_rows();
         return [this, steps](const Expr& row) {
             Substitution first{{m_.part.variable, integer(0)},
                                {k_.variable, integer(0)},
-                               {k_tile_->variable, steps.variable * (atom_.k / 8)}};
+                               {k_tile_->variable, steps.variable * quads_}};
             if (m_.tile) first.emplace_back(m_.tile->variable, row);
             std::vector<Expr> indices;
             for (const Expr& index : a_->indices) indices.push_back(simplify(substitute(index, first)));
             return ReadOperand{{a_->buffer, indices}, static_cast<int>(2 * quads_ * pack_)};
         };
+    }
+    /// A lane's terms lie in its registers as the loop runs through them.
+    void check_order_of_rows() const {
+        const Affine affine = affine_of(simplify(a_->indices[sides_of_rows()[1]]));
+        if (coefficient(affine, k_.variable) != 1 || coefficient(affine, k_tile_->variable) != pack_)
+            throw_error(Error,
+                        "{}{}: {} takes the rows '{}' from registers in the order in which lanes have them, but the "
+                        "terms are read at {}; stage the rows in shared memory",
+                        cite_(op_.step), op_.name, atom_.name, a_->buffer->name, to_string(to_expr(affine)));
     }
     RowsAt fragment_rows(const Buffer& fragment) const {
         return [this, fragment](const Expr& row) {
@@ -361,8 +373,8 @@ private:
         bool even = part && lane && k && tile && *part % part_step == 0;
         int64_t along = even ? *part / part_step : 0, lane_k = 0;
         if (k_tile_ && even) {
-            even = coefficient(affine, k_tile_->variable) == *k * 8;
-            lane_k = *k * 2;
+            even = coefficient(affine, k_tile_->variable) == *k * 4 * pack_;
+            lane_k = *k * pack_;
         }
         if (group) even = even && coefficient(affine, kernel_.fragment_warp) == along * 16;
         even = even && *lane == along * digit_step + lane_k && (!side.tile || *tile == along * tile_step);
@@ -422,7 +434,7 @@ private:
     const Atom& atom_;
     int64_t pack_, quads_;
     OpLoop k_;
-    std::optional<OpLoop> k_tile_;  ///< of eight terms, of which each lane has the pair k_
+    std::optional<OpLoop> k_tile_;  ///< of four times as many terms as a register has, those of k_
     Side m_, n_;
     std::vector<OpLoop> outer_;
     const Load *a_ = nullptr, *b_ = nullptr;
@@ -438,9 +450,10 @@ TileKernel use_atoms(const TileKernel& kernel, const CiteStep& cite) {
         if (!update || !update->atom) return make_tile(TileOp(op));
         AtomUse use(result, op, cite);
         TileStmt used = use.run();
-        orders.try_emplace(op.stores[0].buffer.get(), op.stores[0].buffer, use.sides(), update->atom->n / 4);
+        orders.try_emplace(op.stores[0].buffer.get(), op.stores[0].buffer, use.sides(), update->atom->n / 4, 2);
         if (const Load* rows = use.rows_in_registers())
-            orders.try_emplace(rows->buffer.get(), rows->buffer, use.sides_of_rows(), update->atom->k / 4);
+            orders.try_emplace(rows->buffer.get(), rows->buffer, use.sides_of_rows(), update->atom->k / 4,
+                               4 / bytes_of(update->atom->operand));
         return used;
     });
     result.body = rearrange_registers(result.body, orders);
