@@ -380,8 +380,11 @@ private:
         even = even && *lane == along * digit_step + lane_k && (!side.tile || *tile == along * tile_step);
         if (!even)
             throw_error(Error,
-                        "{}{}: '{}' is read at {}, which does not step evenly with the tile that {} computes; stage it",
-                        cite_(op_.step), op_.name, load.buffer->name, to_string(index), atom_.name);
+                        "{}{}: '{}' is read at {}, which does not step evenly with the tile that {} computes; {}",
+                        cite_(op_.step), op_.name, load.buffer->name, to_string(index), atom_.name,
+                        k && *k >= 0 && !k_tile_ ? "stage it"
+                                                 : "its terms are not in the loop's order; stage it As::Matrix, or "
+                                                   "have it declared so");
         std::erase_if(affine.terms, [&](const auto& term) {
             return term.first.same(side.part.variable) || term.first.same(digit) ||
                    (group && term.first.same(kernel_.fragment_warp)) || term.first.same(k_.variable) ||
