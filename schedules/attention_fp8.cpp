@@ -130,9 +130,20 @@ Schedule fp8_attention_schedule(const Fp8Attention& a, const AttentionShape& sha
     auto [block, in_block] = s.split(i, tiles.rows, {"block", "in_block"}, where);
     auto [group, row] = s.split(in_block, rows_of_warpgroup, {"group", "row"}, where);
     auto [step, term] = s.split(s.reduce(a.o_tiles), tiles.keys, {"step", "term"}, where);
-    s.order({b, h, block, group, step, row, e, term}, where);
-    const Loop tile = s.fuse({b, h, block}, "tile", where);
-    s.bind(tile, grid.x, where);
+    // Blocks that run side by side find in L2 what they share; of causal rows the last ones, which are the longest,
+    // begin.
+    const int64_t bytes_of_keys = shape.keys * (shape.depth + shape.width) / shape.group;
+    auto [h_group, h_in_group] = s.split(h, heads_in_l2(shape.heads, bytes_of_keys), {"h_group", "h_in_group"}, where);
+    const std::vector<Loop> of_tiles{b, h_group, block, h_in_group};
+    s.order({b, h_group, block, h_in_group, group, step, row, e, term}, where);
+    Loop tile = h_in_group;
+    if (shape.causal) {
+        const int64_t blocks = shape.batch * shape.heads * divided(shape.rows, tiles.rows);
+        s.persistent(of_tiles, {.blocks = static_cast<int>(blocks), .longest_first = true}, where);
+    } else {
+        tile = s.fuse(of_tiles, "tile", where);
+        s.bind(tile, grid.x, where);
+    }
     s.bind(group, warpgroup, where);
     s.stream({a.m, a.l, a.o_tiles}, step, {{a.m, below_maximum}}, where);
     s.set_memory(a.p, Memory::Registers, where);
@@ -149,13 +160,18 @@ Schedule fp8_attention_schedule(const Fp8Attention& a, const AttentionShape& sha
         schedule_each_element(s, a.lse, threads_of_copies, where);
         schedule_copy(s, a.o, where);
     }
-    if (shape.causal && shape.keys > rounded_up(tiles.rows, tiles.keys)) s.skip(step, a.s, where);
+    if (shape.causal && shape.keys > rounded_up(tiles.rows, tiles.keys)) {
+        s.skip(step, a.s, where);
+        s.cut(step, where_partial(a.s), where);
+        s.reverse(step, where);  // what is masked is over before the rest begins
+    }
     const Stage queries = s.stage(a.s, a.q_tiles, Memory::Shared, tile, where),
                 keys = s.stage(a.s, a.k_tiles, Memory::Shared, step, where),
                 values = s.stage(a.o_tiles, a.v_t, Memory::Shared, step, where);
     s.inline_stage(a.q_tiles, where), s.inline_stage(a.k_tiles, where);
     s.mma(a.s, wgmma, {.m = s_i, .n = s_j, .k = d}, where);
     s.pipeline(step, {.stages = tiles.stages}, where);
+    s.delay(a.o_tiles, step, {.iterations = 1, .before = a.m}, where);  // s(j), o(j - 1), softmax(j)
     s.roles(loading_roles(s.target(), {queries, keys, values}, a.o_tiles, {.warpgroups = warpgroups}), where);
     schedule_values(s, a, where);
     return s;
