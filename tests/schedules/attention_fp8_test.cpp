@@ -179,7 +179,8 @@ TEST_P(Fp8AttentionKernels, AreAsExactAsTheFormula) {
     for (const char* name :
          {"attention_e4m3_1x2x128x64_tile128x64s2", "attention_e4m3_1x4x100x64_group2_tile64x64s2",
           "attention_e4m3_1x1x200x32_causal_tile64x64s3", "attention_e4m3_2x1x130x32_keys70_width64_tile64x96s2",
-          "attention_e4m3_1x1x64x128_tile64x128s2", "attention_e4m3_1x1x256x32_causal_tile128x64s2"})
+          "attention_e4m3_1x1x64x128_tile64x128s2", "attention_e4m3_1x1x256x32_causal_tile128x64s2",
+          "attention_e4m3_1x1x150x256_causal_tile64x64s2", "attention_e4m3_1x2x200x128_keys300_tile64x128s2"})
         expect_as_exact_as_the_formula(name);
 }
 
