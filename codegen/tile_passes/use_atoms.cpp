@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/tile_passes/factors_of_product.h"
 #include "codegen/tile_passes/rearrange_registers.h"
 #include "codegen/tile_passes/tile_passes.h"
 #include "dsl/simplify.h"
@@ -37,7 +38,8 @@ public:
 
     TileStmt run() {
         sort_loops();
-        find_operands();
+        const auto [rows, columns] = factors_of_product(op_, atom_, n_.part.variable);
+        a_ = rows, b_ = columns;
         check_mask();
         return within_outer(atom_.unit == MatrixUnit::Wgmma ? by_warpgroup() : by_warp());
     }
@@ -333,32 +335,6 @@ private:
             "Let the splits divide, cut the loop whose last tile is partial off there (s.cut(loop, "
             "where_partial(tensor))), or have a kernel before store what is computed and stage a copy of it",
             a_->buffer->name, b_->buffer->name);
-    }
-
-    void find_operands() {
-        const Expr& value = op_.stores[0].value;
-        Expr x, y;
-        if (const Fma* fma = value.as<Fma>()) {
-            x = fma->a, y = fma->b;
-        } else {
-            const Binary* sum = value.as<Binary>();
-            const Binary* product = sum->b.as<Binary>() ? sum->b.as<Binary>() : sum->a.as<Binary>();
-            x = product->a, y = product->b;
-        }
-        a_ = load_of(x), b_ = load_of(y);
-        if (contains(x, n_.part.variable)) std::swap(a_, b_);
-    }
-
-    /// Tensor cores truncate f32 themselves.
-    const Load* load_of(const Expr& factor) const {
-        const Unary* truncation = factor.as<Unary>();
-        const Expr& element = truncation ? truncation->a : factor;
-        const Cast* cast = element.as<Cast>();
-        const Load* load = (cast ? cast->a : element).as<Load>();
-        bool truncates = truncation && atom_.operand == tf32;
-        internal_check(load && (load->buffer->type == atom_.operand || truncates), "{}: {} does not multiply {}",
-                       op_.name, atom_.name, to_string(factor));
-        return load;
     }
 
     /// Refuses what does not step evenly along the operand.
