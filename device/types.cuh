@@ -166,7 +166,7 @@ __device__ inline void narrow_pair(e4m3* to, const float* from) {
 #if __CUDA_ARCH__ >= 890
     unsigned short pair;
     asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(from[1]), "f"(from[0]));
-    __builtin_memcpy(to, &pair, 2);
+    memcpy(to, &pair, 2);
 #else
     to[0] = to_e4m3(from[0]), to[1] = to_e4m3(from[1]);
 #endif
@@ -178,7 +178,7 @@ __device__ inline void narrow_pair(e5m2* to, const float* from) {
 #if __CUDA_ARCH__ >= 890
     unsigned short pair;
     asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(from[1]), "f"(from[0]));
-    __builtin_memcpy(to, &pair, 2);
+    memcpy(to, &pair, 2);
 #else
     to[0] = to_e5m2(from[0]), to[1] = to_e5m2(from[1]);
 #endif

@@ -169,7 +169,9 @@ protected:
         while (advance(at, got[0].shape));
         EXPECT_LE(std::sqrt(squares), 1.5 * expected.error);
         at.assign(3, 0), k = 0;
-        do ASSERT_NEAR(got[1].at(at).real, expected.lse[k++], 5e-3);
+        // The unit's sums of products lose bits, the more the longer they are.
+        const double lost = 5e-3 * std::max(1.0, static_cast<double>(shape.depth) / 128);
+        do ASSERT_NEAR(got[1].at(at).real, expected.lse[k++], lost);
         while (advance(at, got[1].shape));
     }
 };
