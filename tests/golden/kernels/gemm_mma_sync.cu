@@ -102,8 +102,8 @@ template <class T>
 __device__ inline unsigned pack_register(const T* elements) {
     if constexpr (sizeof(T) == 1) {  // halves that conversions have made, no bytes
         unsigned short halves[2];
-        __builtin_memcpy(&halves[0], elements, 2);
-        __builtin_memcpy(&halves[1], elements + 2, 2);
+        memcpy(&halves[0], elements, 2);
+        memcpy(&halves[1], elements + 2, 2);
         return halves[0] | (unsigned)halves[1] << 16;
     } else {
         Vector<4 / sizeof(T), T> vector;
