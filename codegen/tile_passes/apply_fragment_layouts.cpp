@@ -106,9 +106,8 @@ private:
         const UpdateOp* update = op.as<UpdateOp>();
         if (!update || !update->atom || loop.role != AtomRole::K || bytes_of(update->atom->operand) != 1) return false;
         bool found = false;
-        visit_registers(op, [&](const Dimension&, const Expr& index) {
-            found = found || contains(index, loop.variable);
-        });
+        visit_registers(op,
+                        [&](const Dimension&, const Expr& index) { found = found || contains(index, loop.variable); });
         return found;
     }
 

@@ -292,8 +292,8 @@ TEST(AccumulatorReductionErrors, NameTheStagesAndTheWayOut) {
     Tensor scores =
         compute("scores", {32, 32}, [&](Expr i, Expr j) { return sum(cast(f32, q(i, t)) * cast(f32, k(j, t)), t); });
     Tensor p = compute("p", {32, 32}, [&](Expr i, Expr j) { return relu(scores(i, j)); });
-    Tensor o = compute("o", {32, 16},
-                       [&](Expr i, Expr j) { return sum(truncate_tf32(p(i, u)) * truncate_tf32(v(u, j)), u); });
+    Tensor o =
+        compute("o", {32, 16}, [&](Expr i, Expr j) { return sum(truncate_tf32(p(i, u)) * truncate_tf32(v(u, j)), u); });
     auto attempt = [&](Memory memory) {
         Schedule s({o}, target("sm_90a"));
         auto [i, j] = s.loops<2>(o);

@@ -1,5 +1,5 @@
-// Products whose rows of elements of 1 byte stay in registers: of another product's sums, in the order of terms in which
-// lanes have them, or of what lies in shared memory. Whole numbers, bit for bit.
+// Products whose rows of elements of 1 byte stay in registers: of another product's sums, in the order of terms in
+// which lanes have them, or of what lies in shared memory. Whole numbers, bit for bit.
 #include <gmock/gmock.h>
 
 #include "dsl/interleaved_pairs.h"
@@ -56,9 +56,8 @@ struct Layers {
         const bool declared = o.order == Order::OfDeclaration;
         auto place = [&](const Expr& k) { return declared ? interleaved_pairs(k) : k; };
         Axis d = reduce_axis("d", o.depth), k = reduce_axis("k", o.inner);
-        hidden = compute("hidden", {rows, o.inner}, [&](Expr i, Expr n) {
-            return sum(cast(sum_type, x(i, d)) * cast(sum_type, w1(n, d)), d);
-        });
+        hidden = compute("hidden", {rows, o.inner},
+                         [&](Expr i, Expr n) { return sum(cast(sum_type, x(i, d)) * cast(sum_type, w1(n, d)), d); });
         h = compute("h", {rows, o.inner}, [&](Expr i, Expr n) {
             return cast(o.type, o.type == i8 ? hidden(i, n) % 5 - 2 : min(max(hidden(i, n), -3.0), 3.0));
         });
