@@ -160,6 +160,30 @@ __device__ inline e5m2 to_e5m2(float x) {
 #endif
 }
 
+//: narrow_pair_e4m3 common needs to_e4m3
+/// to_e4m3 of two neighbours.
+__device__ inline void narrow_pair(e4m3* to, const float* from) {
+#if __CUDA_ARCH__ >= 890
+    unsigned short pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(from[1]), "f"(from[0]));
+    memcpy(to, &pair, 2);
+#else
+    to[0] = to_e4m3(from[0]), to[1] = to_e4m3(from[1]);
+#endif
+}
+
+//: narrow_pair_e5m2 common needs to_e5m2
+/// to_e5m2 of two neighbours.
+__device__ inline void narrow_pair(e5m2* to, const float* from) {
+#if __CUDA_ARCH__ >= 890
+    unsigned short pair;
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(from[1]), "f"(from[0]));
+    memcpy(to, &pair, 2);
+#else
+    to[0] = to_e5m2(from[0]), to[1] = to_e5m2(from[1]);
+#endif
+}
+
 //: to_tf32 common needs bits
 /// Ten bits of mantissa, ties away from zero. By hand: cvt.rna.tf32 makes an infinity of a NaN.
 __device__ inline float to_tf32(float x) {

@@ -8,6 +8,18 @@
 #include "support/error.h"
 
 namespace tw {
+namespace {
+
+/// Whether the stage copies what is there before its kernel begins: inputs, and what a kernel before has stored.
+bool copies_what_is_there(const Schedule::State& state, int stage) {
+    const auto is_there = [&](const ReadSite& site) {
+        const int producer = state.stage_of(site.read->operation.get());
+        return site.read->operation->is_input() || (producer >= 0 && state.stages[producer].attach < 0);
+    };
+    return state.stages[stage].is_copy && std::ranges::all_of(reads_of(state.stages[stage].definition), is_there);
+}
+
+}  // namespace
 
 /// The stage that stands directly under the loop and around this one; the loop's owner if it stands in that.
 int TreeBuilder::part_under(int loop, int stage) const {
@@ -36,12 +48,14 @@ TreeBuilder::DelayedParts TreeBuilder::delayed_parts(int loop, Stmt inner) {
     }
     if (l.stages > 1) {
         auto is_late_copy = [&](const auto& part) {
-            return copies_inputs(part.first) && resolved_memory(state_, part.first) == Memory::Shared &&
-                   is_read_only_in(part.first, loop, late);
+            return part.first != l.delay.before && copies_what_is_there(state_, part.first) &&
+                   resolved_memory(state_, part.first) == Memory::Shared && is_read_only_in(part.first, loop, late);
         };
-        auto copies = std::ranges::stable_partition(first, [&](const auto& part) { return !is_late_copy(part); });
-        late.insert(late.begin(), std::make_move_iterator(copies.begin()), std::make_move_iterator(copies.end()));
-        first.erase(copies.begin(), copies.end());
+        for (auto* early : {&between, &first}) {
+            auto copies = std::ranges::stable_partition(*early, [&](const auto& part) { return !is_late_copy(part); });
+            late.insert(late.begin(), std::make_move_iterator(copies.begin()), std::make_move_iterator(copies.end()));
+            early->erase(copies.begin(), copies.end());
+        }
     }
     auto statements = [](std::vector<std::pair<int, Stmt>>& parts) {
         std::vector<Stmt> stmts;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "dsl/absorbed_terms.h"
 #include "dsl/edit.h"
 #include "dsl/evaluate.h"
 #include "dsl/following.h"
@@ -32,6 +33,14 @@ bool is_member(const State& state, int stage, int loop) {
 
 namespace {
 
+/// The only term of max(accumulator, term) or min(accumulator, term).
+Expr chosen_term(const StageDefinition& definition) {
+    auto two = definition.update.size() == 1 ? definition.update[0].as<Binary>() : nullptr;
+    if (!two || (two->op != BinaryOp::Max && two->op != BinaryOp::Min)) return {};
+    if (two->a.same(definition.accumulators[0])) return two->b;
+    return two->b.same(definition.accumulators[0]) ? two->a : Expr();
+}
+
 /// What a stage of the stream computes from running values, in one expression of its own axes.
 class Terms {
 public:
@@ -56,6 +65,17 @@ public:
         });
     }
 
+    /// What the running value, a maximum or minimum, chooses from, at its own reduce axes; undefined of others.
+    Expr chosen(const RunningValue& value) const {
+        const Read& read = *value.now.as<Read>();
+        const StageDefinition& running = definition_of(state_, state_.stage_of(read.operation.get()));
+        const Expr term = chosen_term(running);
+        if (!term.defined()) return {};
+        Substitution axes;
+        for (size_t d = 0; d < running.axes.size(); ++d) axes.emplace_back(running.axes[d], read.indices[d]);
+        return substitute(written_out(term), axes);
+    }
+
 private:
     bool depends(int stage) const {
         return std::ranges::any_of(chain_.members, [&](int member) { return depends_on(state_, stage, member); });
@@ -65,46 +85,6 @@ private:
     const Chain& chain_;
     std::source_location where_;
 };
-
-Expr replaced(const Expr& root, const Expr& part, const Expr& by) {
-    return transform(root, [&](const Expr& e) { return e.type() == part.type() && equal(e, part) ? by : Expr(); });
-}
-
-/// The only term of max(accumulator, term) or min(accumulator, term).
-Expr chosen_term(const StageDefinition& definition) {
-    auto two = definition.update.size() == 1 ? definition.update[0].as<Binary>() : nullptr;
-    if (!two || (two->op != BinaryOp::Max && two->op != BinaryOp::Min)) return {};
-    if (two->a.same(definition.accumulators[0])) return two->b;
-    return two->b.same(definition.accumulators[0]) ? two->a : Expr();
-}
-
-/// Whether terms of a sum are 0 where those that the running value chooses from are all `empty`: then a sum that has
-/// met no others has nothing to lose.
-bool absorbs(const Terms& terms, const StageDefinition& sum, const std::vector<Expr>& written,
-             const RunningValue& value, const StageDefinition& running, const Expr& empty) {
-    Expr term = chosen_term(running);
-    if (!term.defined()) return false;
-    const Read& read = *value.now.as<Read>();
-    Substitution axes;
-    for (size_t d = 0; d < running.axes.size(); ++d) axes.emplace_back(running.axes[d], read.indices[d]);
-    for (size_t r = 0; r < running.reduce_axes.size(); ++r)
-        axes.emplace_back(running.reduce_axes[r], sum.reduce_axes[r]);
-    term = simplify(substitute(terms.written_out(term), axes));
-    for (;;) {
-        bool all = true;
-        for (size_t c = 0; c < written.size(); ++c) {
-            Expr rest = substitute(replaced(simplify(written[c]), term, empty),
-                                   {{sum.accumulators[c], constant(sum.accumulators[c].type(), 0.0)}});
-            all = all && vanishes(simplify(rest));
-        }
-        if (all) return true;
-        auto two = term.as<Binary>();  // of x * 1.4, x
-        if (!two || two->op != BinaryOp::Mul) return false;
-        const bool left = two->b.as<FloatConstant>() && two->b.as<FloatConstant>()->value > 0;
-        if (!left && !(two->a.as<FloatConstant>() && two->a.as<FloatConstant>()->value > 0)) return false;
-        term = left ? two->a : two->b;
-    }
-}
 
 /// What an empty reduction gives for the output, if it is a constant.
 std::optional<double> empty_value(const StageDefinition& definition, size_t output) {
@@ -237,7 +217,7 @@ StreamLink stream_link(const State& state, int stage, const Chain& chain, std::s
         auto empty = empty_value(running, static_cast<size_t>(now.output));
         const Expr as_constant = constant(value.now.type(), empty.value_or(0));
         link.raw_before = link.raw_before && empty && std::isinf(*empty) && factors_vanish(link, value, as_constant) &&
-                          absorbs(terms, own, written, value, running, as_constant);
+                          absorbs(state, chain, terms.chosen(value), running, own, written, as_constant, where);
     }
     const auto changes = [](const Correction& c) { return c.kind != Correction::Kind::None; };
     link.keeps_identity = !link.raw_before && std::ranges::any_of(link.corrections, changes);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <regex>
 
+#include "dsl/interleaved_pairs.h"
 #include "schedules/elementwise.h"
 #include "schedules/loading_roles.h"
 #include "schedules/require_sizes.h"
@@ -52,7 +53,7 @@ Fp8Attention declare_fp8_attention(const AttentionShape& shape, const Fp8Tiles& 
     a.scale_q = input("scale_q", f32, {B, H});
     a.scale_k = input("scale_k", f32, {B, H / G}), a.scale_v = input("scale_v", f32, {B, H / G});
     a.v_t = compute("v_t", {B, H / G, E, keys},
-                    [&](Expr b, Expr g, Expr e, Expr j) { return padded(a.v, 0.0)(b, j, g, e); });
+                    [&](Expr b, Expr g, Expr e, Expr j) { return padded(a.v, 0.0)(b, interleaved_pairs(j), g, e); });
     a.q_tiles = compute("q_tiles", {B, rows, H, D},
                         [&](Expr b, Expr i, Expr h, Expr d) { return padded(a.q, 0.0)(b, i, h, d); });
     a.k_tiles = compute("k_tiles", {B, keys, H / G, D},
@@ -79,7 +80,7 @@ Fp8Attention declare_fp8_attention(const AttentionShape& shape, const Fp8Tiles& 
     };
     a.o_tiles = compute(whole ? "o" : "o_tiles", {B, rows, H, E}, [&](Expr b, Expr i, Expr h, Expr e) {
         const Expr g = h / shape.group;
-        const Expr values = sum(a.p(b, h, i, j3) * cast(f32, a.v_t(b, g, e, j3)), j3);
+        const Expr values = sum(a.p(b, h, i, interleaved_pairs(j3)) * cast(f32, a.v_t(b, g, e, j3)), j3);
         return cast(bf16, of_seen(b, h, i, values * (a.scale_v(b, g) / a.l(b, h, i))));
     });
     a.o = whole ? a.o_tiles
@@ -129,37 +130,48 @@ Schedule fp8_attention_schedule(const Fp8Attention& a, const AttentionShape& sha
     auto [block, in_block] = s.split(i, tiles.rows, {"block", "in_block"}, where);
     auto [group, row] = s.split(in_block, rows_of_warpgroup, {"group", "row"}, where);
     auto [step, term] = s.split(s.reduce(a.o_tiles), tiles.keys, {"step", "term"}, where);
-    s.order({b, h, block, step, group, row, e, term}, where);
-    const Loop tile = s.fuse({b, h, block}, "tile", where);
-    s.bind(tile, grid.x, where);
+    // Blocks that run side by side find in L2 what they share; of causal rows the last ones, which are the longest,
+    // begin.
+    const int64_t bytes_of_keys = shape.keys * (shape.depth + shape.width) / shape.group;
+    auto [h_group, h_in_group] = s.split(h, heads_in_l2(shape.heads, bytes_of_keys), {"h_group", "h_in_group"}, where);
+    const std::vector<Loop> of_tiles{b, h_group, block, h_in_group};
+    s.order({b, h_group, block, h_in_group, group, step, row, e, term}, where);
+    Loop tile = h_in_group;
+    if (shape.causal) {
+        const int64_t blocks = shape.batch * shape.heads * divided(shape.rows, tiles.rows);
+        s.persistent(of_tiles, {.blocks = static_cast<int>(blocks), .longest_first = true}, where);
+    } else {
+        tile = s.fuse(of_tiles, "tile", where);
+        s.bind(tile, grid.x, where);
+    }
     s.bind(group, warpgroup, where);
     s.stream({a.m, a.l, a.o_tiles}, step, {{a.m, below_maximum}}, where);
     s.set_memory(a.p, Memory::Registers, where);
-    const Stage p_shared = s.stage(a.o_tiles, a.p, Memory::Shared, step, where);
-    s.round_to(p_shared, e4m3, where);
+    s.round_to(s.stage(a.o_tiles, a.p, Memory::Registers, step, where), e4m3, where);  // l sums what is not rounded
     s.mma(a.o_tiles, wgmma, {.m = row, .n = e, .k = term}, where);
     s.at(a.s, step, where);
     s.set_memory(a.s, Memory::Registers, where);
     auto [s_b, s_h, s_i, s_j] = s.loops<4>(a.s, where);
-    for (const StageRef& rows : {StageRef(a.m), StageRef(a.l), StageRef(a.p), StageRef(p_shared)})
-        s.bind(s.split(s.data_loops(rows)[2], rows_of_warpgroup, {"group", "row"}, where)[0], warpgroup, where);
-    auto [s_group, s_row] = s.split(s_i, rows_of_warpgroup, {"s_group", "s_row"}, where);
-    s.bind(s_group, warpgroup, where);
     auto [d_tile, d] = s.split(s.reduce(a.s), shape.depth, {"d_tile", "d"}, where);
-    s.order({s_b, s_h, d_tile, s_row, s_j, d}, where);
+    s.order({s_b, s_h, d_tile, s_i, s_j, d}, where);
     if (a.o.operation() == a.o_tiles.operation()) {
-        s.at(a.lse, tile, where);
+        s.at(a.lse, group, where);
     } else {
         schedule_each_element(s, a.lse, threads_of_copies, where);
         schedule_copy(s, a.o, where);
     }
-    if (shape.causal && shape.keys > rounded_up(tiles.rows, tiles.keys)) s.skip(step, a.s, where);
+    if (shape.causal && shape.keys > rounded_up(tiles.rows, tiles.keys)) {
+        s.skip(step, a.s, where);
+        s.cut(step, where_partial(a.s), where);
+        s.reverse(step, where);  // what is masked is over before the rest begins
+    }
     const Stage queries = s.stage(a.s, a.q_tiles, Memory::Shared, tile, where),
                 keys = s.stage(a.s, a.k_tiles, Memory::Shared, step, where),
                 values = s.stage(a.o_tiles, a.v_t, Memory::Shared, step, where);
     s.inline_stage(a.q_tiles, where), s.inline_stage(a.k_tiles, where);
-    s.mma(a.s, wgmma, {.m = s_row, .n = s_j, .k = d}, where);
+    s.mma(a.s, wgmma, {.m = s_i, .n = s_j, .k = d}, where);
     s.pipeline(step, {.stages = tiles.stages}, where);
+    s.delay(a.o_tiles, step, {.iterations = 1, .before = a.m}, where);  // s(j), o(j - 1), softmax(j)
     s.roles(loading_roles(s.target(), {queries, keys, values}, a.o_tiles, {.warpgroups = warpgroups}), where);
     schedule_values(s, a, where);
     return s;

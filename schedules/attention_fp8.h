@@ -13,8 +13,9 @@ namespace tw::schedules {
 /// scale_q[b, h] scale_k[b, g] / sqrt(depth) and g = h / group, and lse[b, h, i], the logarithm to base 2 of the sum
 /// that the softmax divides by. q, k and v are e4m3, of the shapes of AttentionShape, whose type does not count; scales
 /// are f32, scale_q [batch, heads], the others [batch, heads / group]. v_t is v with keys side by side, as the tensor
-/// cores want them. Each member is a computation or an input; rows and keys are filled up to whole tiles, of which o is
-/// copied, if it is not o_tiles itself.
+/// cores want them, in the order of interleaved_pairs, in which exponentials are in registers. Each member is a
+/// computation or an input; rows and keys are filled up to whole tiles, of which o is copied, if it is not o_tiles
+/// itself.
 struct Fp8Attention {
     Tensor q, k, v, scale_q, scale_k, scale_v, v_t, q_tiles, k_tiles, s, m, p, l, o_tiles, o, lse;
 };
@@ -31,8 +32,8 @@ Fp8Tiles fp8_tiles(const AttentionShape& shape, const Target& target);
 /// Throws Error if heads are no multiple of the group, or depth or width are no multiples of 32 up to 256: what a row
 /// of a tile of 8 bits must be.
 Fp8Attention declare_fp8_attention(const AttentionShape& shape, const Fp8Tiles& tiles, TW_HERE);
-/// For sm_90a: a kernel that turns v, and one with warpgroup products, exponentials through shared memory, loads by a
-/// warp of its own. Outputs are o and lse.
+/// For sm_90a: a kernel that turns v, and one with warpgroup products, scores and their exponentials in registers,
+/// loads by a warp of its own. Outputs are o and lse.
 Schedule fp8_attention_schedule(const Fp8Attention& attention, const AttentionShape& shape, const Fp8Tiles& tiles,
                                 const Target& target, TW_HERE);
 

@@ -163,8 +163,8 @@ bool is_signal(const Instruction& instruction) {
                 return true;
             },
             [](const OneOf<PrefetchTensorMap, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, TransposeLanes,
-                           Mma, PackRegisters, Wgmma, WgmmaFenceOperand, LeaveUndefined, TakeTicket, BeginArray,
-                           GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) { return false; }},
+                           Mma, PackRegisters, NarrowPair, Wgmma, WgmmaFenceOperand, LeaveUndefined, TakeTicket,
+                           BeginArray, GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) { return false; }},
         instruction);
 }
 

@@ -35,8 +35,8 @@ TracedOperation::Kind kind_of(const Instruction& instruction) {
                    },
                    [](const OneOf<MbarrierExpectTx, FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait,
                                   TmaStoreCommit, TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix,
-                                  StMatrix, TransposeLanes, Mma, PackRegisters, TakeTicket, GriddepcontrolWait,
-                                  GriddepcontrolLaunchDependents> auto&) { return Kind::Other; }},
+                                  StMatrix, TransposeLanes, Mma, PackRegisters, NarrowPair, TakeTicket,
+                                  GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) { return Kind::Other; }},
         instruction);
 }
 

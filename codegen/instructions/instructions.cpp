@@ -72,6 +72,8 @@ void each_field(I& instruction, See&& see) {
                 all(i.sums, i.a, i.b);
             else if constexpr (OneOf<Plain, PackRegisters>)
                 all(i.words, i.elements);
+            else if constexpr (OneOf<Plain, NarrowPair>)
+                all(i.to, i.from);
             else if constexpr (OneOf<Plain, Wgmma>)
                 all(i.sums), std::visit(see, i.a), all(i.b, i.accumulates);
             else if constexpr (OneOf<Plain, WgmmaFenceOperand, LeaveUndefined>)
@@ -123,6 +125,9 @@ VocabularyCall vocabulary_call(const Instruction& instruction) {
             [](const TransposeLanes& i) { return plain("transpose_lanes", {i.lanes}); },
             [](const Mma& i) { return plain(i.atom->name); },
             [](const PackRegisters& i) { return plain("pack_registers", {i.words.elements}); },
+            [](const NarrowPair& i) {
+                return VocabularyCall{entry_of_registers("narrow_pair", i.to), "narrow_pair", {}};
+            },
             [](const Wgmma& i) { return of_product(i); },
             [](const WgmmaFence&) { return plain("wgmma_fence"); },
             [](const WgmmaCommit&) { return plain("wgmma_commit"); },
@@ -159,7 +164,7 @@ bool Target::*needed_by(const Instruction& instruction) {
             [](const StMatrix&) -> Feature { return &Target::has_stmatrix; },
             [](const Mma& product) -> Feature { return product.atom->needed; },
             [](const OneOf<Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait> auto&) -> Feature { return &Target::has_wgmma; },
-            [](const OneOf<TransposeLanes, PackRegisters, WgmmaFenceOperand, LeaveUndefined, TakeTicket,
+            [](const OneOf<TransposeLanes, PackRegisters, NarrowPair, WgmmaFenceOperand, LeaveUndefined, TakeTicket,
                            BeginArray> auto&) -> Feature { return nullptr; },
             [](const SetMaxNReg&) -> Feature { return &Target::has_setmaxnreg; },
             [](const OneOf<GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) -> Feature {

@@ -133,6 +133,11 @@ struct PackRegisters {
     WriteOperand words;
     ReadOperand elements;
 };
+/// Two neighbouring floats as elements of 1 byte each.
+struct NarrowPair {
+    WriteOperand to;
+    ReadOperand from;
+};
 /// Orders writes of registers before instructions that use them.
 struct WgmmaFence {};
 struct WgmmaCommit {};
@@ -178,12 +183,12 @@ struct GriddepcontrolWait {};
 /// The next launch may start (griddepcontrol.launch_dependents).
 struct GriddepcontrolLaunchDependents {};
 
-using Instruction =
-    std::variant<MbarrierInit, MbarrierExpectTx, MbarrierWait, MbarrierArrive, MbarrierArriveAt, FenceMbarrierInit,
-                 FenceProxyAsync, ClusterArrive, ClusterWait, PrefetchTensorMap, TmaLoad, TmaStore, TmaStoreCommit,
-                 TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, TransposeLanes, Mma,
-                 PackRegisters, Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait, WgmmaFenceOperand, LeaveUndefined,
-                 TakeTicket, BeginArray, SetMaxNReg, GriddepcontrolWait, GriddepcontrolLaunchDependents>;
+using Instruction = std::variant<MbarrierInit, MbarrierExpectTx, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
+                                 FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait, PrefetchTensorMap,
+                                 TmaLoad, TmaStore, TmaStoreCommit, TmaStoreWaitRead, CpAsync, CpAsyncCommit,
+                                 CpAsyncWait, LdMatrix, StMatrix, TransposeLanes, Mma, PackRegisters, NarrowPair, Wgmma,
+                                 WgmmaFence, WgmmaCommit, WgmmaWait, WgmmaFenceOperand, LeaveUndefined, TakeTicket,
+                                 BeginArray, SetMaxNReg, GriddepcontrolWait, GriddepcontrolLaunchDependents>;
 
 /// One of these instructions.
 template <class T, class... Ts>

@@ -37,8 +37,8 @@ std::optional<Kind> kind_of(const Instruction& instruction) {
             [](const WgmmaWait&) -> Told { return Kind::AwaitProducts; },
             [](const OneOf<FenceMbarrierInit, FenceProxyAsync, PrefetchTensorMap, TmaStore, TmaStoreCommit,
                            TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, TransposeLanes,
-                           Mma, PackRegisters, WgmmaFence, WgmmaFenceOperand, LeaveUndefined, TakeTicket, BeginArray,
-                           SetMaxNReg, GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) -> Told {
+                           Mma, PackRegisters, NarrowPair, WgmmaFence, WgmmaFenceOperand, LeaveUndefined, TakeTicket,
+                           BeginArray, SetMaxNReg, GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) -> Told {
                 return {};
             }},
         instruction);

@@ -21,6 +21,13 @@ ThreadKernel drop_units(const ThreadKernel& kernel);
 ///         sum[half * 2 + pair] = 0
 ThreadKernel join_loops(const ThreadKernel& kernel);
 
+/// Rounds floats in registers to elements of 1 byte two at a time, where both lie side by side: one instruction, whose
+/// result is half of a register.
+///
+///     unroll k < 8                             unroll k < 4
+///       h[k] = cast(e4m3, sums[k])               narrow_pair(&h[k * 2], &sums[k * 2])
+ThreadKernel narrow_pairs(const ThreadKernel& kernel);
+
 /// Names the values that an expression uses more than once, in front of the statement, and parts of expressions that
 /// are too deep for compilers. What reads memory, or may divide by zero, is evaluated where the expression evaluates it
 /// only.

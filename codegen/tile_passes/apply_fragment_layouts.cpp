@@ -16,6 +16,11 @@ struct Share {
     AtomRole role = AtomRole::None;
     int64_t extent = 0;
     const BufferNode* of = nullptr;  ///< whose rows or columns decide so; null: the loop's own role
+    int64_t neighbours = 2;          ///< columns side by side that a lane has, of each four times as many
+
+    /// How many rows or columns the lanes of a warp, or of a warpgroup, share at once.
+    int64_t tile(bool warpgroup) const { return role == AtomRole::N ? 4 * neighbours : warpgroup ? 64 : 16; }
+    bool is_like(const Share& other) const { return role == other.role && neighbours == other.neighbours; }
 };
 
 /// A dimension of a buffer in registers.
@@ -55,17 +60,13 @@ private:
         return coefficient(affine_of(index), loop.variable) == 1;
     }
 
-    /// How many rows or columns the lanes of a warp, or of a warpgroup, share at once.
-    int64_t tile_of(AtomRole role) const {
-        if (role == AtomRole::N) return 8;
-        return kernel_.fragment_warp.defined() ? 64 : 16;
-    }
+    int64_t tile_of(const Share& share) const { return share.tile(kernel_.fragment_warp.defined()); }
 
     /// Whether lanes that share the dimension share the loop: it runs through tiles of theirs, from the start of one.
     bool meets_tiles(const OpLoop& loop, int64_t extent, const Share& dimension, const Expr& index) const {
         if (!runs_along(loop, index)) return false;
         if (extent == dimension.extent) return true;
-        int64_t tile = tile_of(dimension.role);
+        const int64_t tile = tile_of(dimension);
         Expr start = simplify(substitute(index, {{loop.variable, integer(0)}}));
         return extent % tile == 0 && divisor_of(start) % tile == 0;
     }
@@ -75,26 +76,47 @@ private:
         auto extent = as_constant(loop.extent);
         if (!extent) return {};
         if (loop.role == AtomRole::M || loop.role == AtomRole::N) return {loop.role, *extent};
-        Share found;
+        Share found = takes_bytes_from_registers(op, loop) ? share_of_rows(op, loop) : Share{};
         visit_registers(op, [&](const Dimension& dimension, const Expr& index) {
             auto known = shares_.find(dimension);
             if (known == shares_.end() || !meets_tiles(loop, *extent, known->second, index)) return;
-            if (found.extent && found.role != known->second.role)
-                throw_error(Error,
-                            "{}{}: the loop '{}' meets registers that lanes share as rows and such that they share as "
-                            "columns; keep one of them in shared memory: set_memory(..., Memory::Shared)",
-                            cite_(op.step), op.name, to_string(loop.variable));
-            found = {known->second.role, *extent, dimension.first};
+            if (found.extent && !found.is_like(known->second)) refuse_both(op, loop, found, known->second);
+            found = {known->second.role, *extent, dimension.first, known->second.neighbours};
         });
         return found;
     }
 
+    [[noreturn]] void refuse_both(const TileOp& op, const OpLoop& loop, const Share& one, const Share& other) const {
+        if (one.role != other.role)
+            throw_error(Error,
+                        "{}{}: the loop '{}' meets registers that lanes share as rows and such that they share as "
+                        "columns; keep one of them in shared memory: set_memory(..., Memory::Shared)",
+                        cite_(op.step), op.name, to_string(loop.variable));
+        throw_error(Error,
+                    "{}{}: along the loop '{}', lanes have pairs of columns, as sums leave them, but of rows of 1 byte "
+                    "a product takes four terms side by side from a lane. Sum the terms in another order: have both "
+                    "factors read at interleaved_pairs(k), or split, order and fuse the product's loop so; or stage "
+                    "the rows in shared memory",
+                    cite_(op.step), op.name, to_string(loop.variable));
+    }
+
+    /// Whether the loop runs over terms that an instruction takes from registers, of 1 byte each: whatever order they
+    /// are read in, a lane has four side by side.
+    static bool takes_bytes_from_registers(const TileOp& op, const OpLoop& loop) {
+        const UpdateOp* update = op.as<UpdateOp>();
+        if (!update || !update->atom || loop.role != AtomRole::K || bytes_of(update->atom->operand) != 1) return false;
+        bool found = false;
+        visit_registers(op,
+                        [&](const Dimension&, const Expr& index) { found = found || contains(index, loop.variable); });
+        return found;
+    }
+
     /// Lanes that have terms of their own combine what they make of them, see combine_lanes; an instruction takes its
-    /// rows' columns as it left them itself, of elements of 2 bytes.
+    /// rows' columns as many side by side as one register holds.
     void share_terms(TileOp& op, const OpLoop& loop, const Share& share) const {
         UpdateOp* update = std::get_if<UpdateOp>(&op.action);
         const bool is_operand = update && update->atom && loop.role == AtomRole::K;
-        if (is_operand && share.role == AtomRole::N && bytes_of(update->atom->operand) == 2) return;
+        if (is_operand && share.role == AtomRole::N && share.neighbours == in_register(*update->atom)) return;
         if (!update || update->atom || !update->reducer->commutative || !stores_to(op, Memory::Registers))
             refuse_terms(op, loop, share);
         for (const ThreadCoordinate& coordinate : kernel_.thread_coordinates) {
@@ -127,20 +149,24 @@ private:
     static std::string why_not_combined(const TileOp& op) {
         const UpdateOp* update = op.as<UpdateOp>();
         if (update && update->atom)
-            return fmt::format("from where {} takes rows of elements of 2 bytes alone", update->atom->name);
+            return fmt::format("from where {} takes rows of elements of 1 or 2 bytes alone", update->atom->name);
         if (update && !update->reducer->commutative)
             return fmt::format("in no order, and the reducer '{}' is not commutative", update->reducer->name);
         return "and each would reduce its own part alone";
     }
 
-    /// The terms of rows that an instruction takes from registers lie as columns of accumulators do, of elements of
-    /// 2 bytes: whoever makes the rows shares them so.
+    /// How many terms of rows an instruction takes from one register.
+    static int64_t in_register(const Atom& atom) { return 4 / bytes_of(atom.operand); }
+
+    /// Lanes share the terms of rows that an instruction takes from registers, pairs of 2 bytes as columns of
+    /// accumulators lie, fours of 1 byte: whoever makes the rows shares them so.
     Share share_of_rows(const TileOp& op, const OpLoop& loop) const {
         const UpdateOp* update = op.as<UpdateOp>();
         auto extent = as_constant(loop.extent);
         if (!update || !update->atom || loop.role != AtomRole::K || !extent) return {};
-        if (bytes_of(update->atom->operand) != 2 || *extent % update->atom->k != 0) return {};
-        return {AtomRole::N, *extent};
+        const int64_t neighbours = in_register(*update->atom);
+        if (neighbours < 2 || *extent % update->atom->k != 0) return {};
+        return {AtomRole::N, *extent, nullptr, neighbours};
     }
 
     void learn(const TileOp& op) {
@@ -168,17 +194,17 @@ private:
             }
             if (loop.reduces) share_terms(result, loop, share);
             bool rows = share.role == AtomRole::M;
-            int64_t size = tile_of(share.role);
+            const int64_t size = tile_of(share), parts = rows ? 2 : share.neighbours;
             const std::string& name = loop.variable.as<Variable>()->name;
-            Expr part = index_variable(name + (rows ? "_half" : "_pair"), 0, 1), value;
-            value = rows ? part * 8 + kernel_.fragment_row : kernel_.fragment_column * 2 + part;
+            Expr part = index_variable(name + (rows ? "_half" : parts == 2 ? "_pair" : "_four"), 0, parts - 1), value;
+            value = rows ? part * 8 + kernel_.fragment_row : kernel_.fragment_column * parts + part;
             if (size == 64) value = kernel_.fragment_warp * 16 + value;
             if (share.extent > size) {
                 Expr tile = index_variable(name + "_tile", 0, share.extent / size - 1);
                 tiles.push_back({tile, integer(share.extent / size), Execution::Unroll, false, loop.role});
                 value = tile * size + value;
             }
-            inside.push_back({part, integer(2), Execution::Unroll, false, loop.role});
+            inside.push_back({part, integer(parts), Execution::Unroll, false, loop.role});
             to_lanes.emplace_back(loop.variable, value);
         }
         if (to_lanes.empty()) return op;

@@ -14,12 +14,16 @@ bool starts_with_zeros(const TileOp& op) {
     return real ? real->value == 0 : is_constant(op.stores[0].value, 0);
 }
 
-/// How many ops write a buffer by stores or as an argument of a matrix instruction.
-std::map<const BufferNode*, int> count_writers(const TileStmt& body) {
-    std::map<const BufferNode*, int> writers;
+/// How many ops write a buffer.
+struct Writers {
+    int stores = 0, products = 0;  ///< as an argument of a matrix instruction
+};
+
+std::map<const BufferNode*, Writers> count_writers(const TileStmt& body) {
+    std::map<const BufferNode*, Writers> writers;
     visit_ops(body, [&](const TileOp& op) {
-        for (const StoreTo& store : op.stores) ++writers[store.buffer.get()];
-        if (auto product = lone_instruction<Wgmma>(op)) ++writers[product->sums.place.buffer.get()];
+        for (const StoreTo& store : op.stores) ++writers[store.buffer.get()].stores;
+        if (auto product = lone_instruction<Wgmma>(op)) ++writers[product->sums.place.buffer.get()].products;
     });
     return writers;
 }
@@ -72,14 +76,19 @@ public:
 private:
     /// Instead of zeros the registers hold anything, if the only matrix instruction on these sums stands behind them
     /// and runs in any case. A group that waits for its turn has the time to set zeros, and needs no registers for what
-    /// it has forgotten while it stores its last results.
+    /// it has forgotten while it stores its last results. Zeros that are corrected before they are summed to stay in
+    /// their registers, too: what the compiler knows of them, it would compute early, for all of them, beside what
+    /// comes before the first product.
     void change(std::vector<TileStmt>& stmts, size_t start, const Buffer& sums) const {
-        if (writers_.at(sums.get()) != 2) return;
+        const Writers& writers = writers_.at(sums.get());
         std::vector<Found> found;
         for (size_t later = start + 1; later < stmts.size(); ++later) find(stmts[later], sums, {}, found);
-        if (found.size() != 1 || !found[0].certain || found[0].terms.empty()) return;
+        const bool corrected = writers.stores > 1 && !found.empty();
+        const bool elided = writers.stores == 1 && writers.products == 1 && found.size() == 1 && found[0].certain &&
+                            !found[0].terms.empty();
+        if (!corrected && !elided) return;
         TileOp op = found[0].each;
-        if (waits_for_turn_) {
+        if (corrected || waits_for_turn_) {
             op.action = CallOp{{WgmmaFenceOperand{found[0].registers}}};
             stmts.insert(stmts.begin() + static_cast<std::ptrdiff_t>(start) + 1, make_tile(std::move(op)));
             return;
@@ -99,7 +108,7 @@ private:
         stmts[start] = make_tile(std::move(op));
     }
 
-    std::map<const BufferNode*, int> writers_;
+    std::map<const BufferNode*, Writers> writers_;
     bool waits_for_turn_;
 };
 

@@ -4,8 +4,8 @@
 
 namespace tw::codegen {
 
-RegisterOrder::RegisterOrder(const Buffer& buffer, std::array<size_t, 2> sides, int64_t columns)
-    : sides_(sides), columns_(columns) {
+RegisterOrder::RegisterOrder(const Buffer& buffer, std::array<size_t, 2> sides, int64_t columns, int64_t neighbours)
+    : sides_(sides), columns_(columns), neighbours_(neighbours) {
     BufferNode node = *buffer;
     node.shape.clear();
     for (size_t d = 0; d < buffer->shape.size(); ++d)
@@ -24,7 +24,7 @@ std::vector<Expr> RegisterOrder::indices(const std::vector<Expr>& old) const {
     Expr inside = column % columns_;
     result.push_back(simplify(row / 2));
     result.push_back(simplify(column / columns_));
-    result.push_back(simplify(inside / 2 * 4 + row % 2 * 2 + inside % 2));
+    result.push_back(simplify(inside / neighbours_ * (2 * neighbours_) + row % 2 * neighbours_ + inside % neighbours_));
     return result;
 }
 

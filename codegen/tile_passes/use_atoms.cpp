@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/tile_passes/factors_of_product.h"
 #include "codegen/tile_passes/rearrange_registers.h"
 #include "codegen/tile_passes/tile_passes.h"
 #include "dsl/simplify.h"
@@ -37,7 +38,8 @@ public:
 
     TileStmt run() {
         sort_loops();
-        find_operands();
+        const auto [rows, columns] = factors_of_product(op_, atom_, n_.part.variable);
+        a_ = rows, b_ = columns;
         check_mask();
         return within_outer(atom_.unit == MatrixUnit::Wgmma ? by_warpgroup() : by_warp());
     }
@@ -81,20 +83,32 @@ private:
         if (k_tile_) name = name.substr(0, name.rfind('_'));
         return unrolled(name + "_step", num_terms() / atom_.k);
     }
-    int64_t num_terms() const { return k_tile_ ? require_constant(k_tile_->extent) * 8 : require_constant(k_.extent); }
+    int64_t num_terms() const {
+        return require_constant(k_.extent) * (k_tile_ ? require_constant(k_tile_->extent) * 4 : 1);
+    }
 
     /// What one instruction takes of rows in registers: those of a tile, by its variable, at a step.
     using RowsAt = std::function<ReadOperand(const Expr& row)>;
     RowsAt rows_of(const OpLoop& steps) const {
+        check_order_of_rows();
         return [this, steps](const Expr& row) {
             Substitution first{{m_.part.variable, integer(0)},
                                {k_.variable, integer(0)},
-                               {k_tile_->variable, steps.variable * (atom_.k / 8)}};
+                               {k_tile_->variable, steps.variable * quads_}};
             if (m_.tile) first.emplace_back(m_.tile->variable, row);
             std::vector<Expr> indices;
             for (const Expr& index : a_->indices) indices.push_back(simplify(substitute(index, first)));
             return ReadOperand{{a_->buffer, indices}, static_cast<int>(2 * quads_ * pack_)};
         };
+    }
+    /// A lane's terms lie in its registers as the loop runs through them.
+    void check_order_of_rows() const {
+        const Affine affine = affine_of(simplify(a_->indices[sides_of_rows()[1]]));
+        if (coefficient(affine, k_.variable) != 1 || coefficient(affine, k_tile_->variable) != pack_)
+            throw_error(Error,
+                        "{}{}: {} takes the rows '{}' from registers in the order in which lanes have them, but the "
+                        "terms are read at {}; stage the rows in shared memory",
+                        cite_(op_.step), op_.name, atom_.name, a_->buffer->name, to_string(to_expr(affine)));
     }
     RowsAt fragment_rows(const Buffer& fragment) const {
         return [this, fragment](const Expr& row) {
@@ -323,32 +337,6 @@ private:
             a_->buffer->name, b_->buffer->name);
     }
 
-    void find_operands() {
-        const Expr& value = op_.stores[0].value;
-        Expr x, y;
-        if (const Fma* fma = value.as<Fma>()) {
-            x = fma->a, y = fma->b;
-        } else {
-            const Binary* sum = value.as<Binary>();
-            const Binary* product = sum->b.as<Binary>() ? sum->b.as<Binary>() : sum->a.as<Binary>();
-            x = product->a, y = product->b;
-        }
-        a_ = load_of(x), b_ = load_of(y);
-        if (contains(x, n_.part.variable)) std::swap(a_, b_);
-    }
-
-    /// Tensor cores truncate f32 themselves.
-    const Load* load_of(const Expr& factor) const {
-        const Unary* truncation = factor.as<Unary>();
-        const Expr& element = truncation ? truncation->a : factor;
-        const Cast* cast = element.as<Cast>();
-        const Load* load = (cast ? cast->a : element).as<Load>();
-        bool truncates = truncation && atom_.operand == tf32;
-        internal_check(load && (load->buffer->type == atom_.operand || truncates), "{}: {} does not multiply {}",
-                       op_.name, atom_.name, to_string(factor));
-        return load;
-    }
-
     /// Refuses what does not step evenly along the operand.
     OperandIndex taken_apart(const Load& load, const Expr& index, const Side& side, bool rows) const {
         Affine affine = affine_of(index);
@@ -361,15 +349,18 @@ private:
         bool even = part && lane && k && tile && *part % part_step == 0;
         int64_t along = even ? *part / part_step : 0, lane_k = 0;
         if (k_tile_ && even) {
-            even = coefficient(affine, k_tile_->variable) == *k * 8;
-            lane_k = *k * 2;
+            even = coefficient(affine, k_tile_->variable) == *k * 4 * pack_;
+            lane_k = *k * pack_;
         }
         if (group) even = even && coefficient(affine, kernel_.fragment_warp) == along * 16;
         even = even && *lane == along * digit_step + lane_k && (!side.tile || *tile == along * tile_step);
         if (!even)
             throw_error(Error,
-                        "{}{}: '{}' is read at {}, which does not step evenly with the tile that {} computes; stage it",
-                        cite_(op_.step), op_.name, load.buffer->name, to_string(index), atom_.name);
+                        "{}{}: '{}' is read at {}, which does not step evenly with the tile that {} computes; {}",
+                        cite_(op_.step), op_.name, load.buffer->name, to_string(index), atom_.name,
+                        k && *k >= 0 && !k_tile_ ? "stage it"
+                                                 : "its terms are not in the loop's order; stage it As::Matrix, or "
+                                                   "have it declared so");
         std::erase_if(affine.terms, [&](const auto& term) {
             return term.first.same(side.part.variable) || term.first.same(digit) ||
                    (group && term.first.same(kernel_.fragment_warp)) || term.first.same(k_.variable) ||
@@ -422,7 +413,7 @@ private:
     const Atom& atom_;
     int64_t pack_, quads_;
     OpLoop k_;
-    std::optional<OpLoop> k_tile_;  ///< of eight terms, of which each lane has the pair k_
+    std::optional<OpLoop> k_tile_;  ///< of four times as many terms as a register has, those of k_
     Side m_, n_;
     std::vector<OpLoop> outer_;
     const Load *a_ = nullptr, *b_ = nullptr;
@@ -438,9 +429,10 @@ TileKernel use_atoms(const TileKernel& kernel, const CiteStep& cite) {
         if (!update || !update->atom) return make_tile(TileOp(op));
         AtomUse use(result, op, cite);
         TileStmt used = use.run();
-        orders.try_emplace(op.stores[0].buffer.get(), op.stores[0].buffer, use.sides(), update->atom->n / 4);
+        orders.try_emplace(op.stores[0].buffer.get(), op.stores[0].buffer, use.sides(), update->atom->n / 4, 2);
         if (const Load* rows = use.rows_in_registers())
-            orders.try_emplace(rows->buffer.get(), rows->buffer, use.sides_of_rows(), update->atom->k / 4);
+            orders.try_emplace(rows->buffer.get(), rows->buffer, use.sides_of_rows(), update->atom->k / 4,
+                               4 / bytes_of(update->atom->operand));
         return used;
     });
     result.body = rearrange_registers(result.body, orders);

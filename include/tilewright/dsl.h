@@ -4,6 +4,7 @@
 #include "dsl/differentiate.h"
 #include "dsl/expr.h"
 #include "dsl/hoist.h"
+#include "dsl/interleaved_pairs.h"
 #include "dsl/philox.h"
 #include "dsl/schedule.h"
 #include "dsl/target.h"

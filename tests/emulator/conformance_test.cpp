@@ -19,6 +19,12 @@ const Case Cases[] = {
     {"to_bf16", "tw::to_bf16(x).bits"},
     {"to_e4m3", "tw::to_e4m3(x).bits"},
     {"to_e5m2", "tw::to_e5m2(x).bits"},
+    {"narrow_pair_e4m3",
+     "[=] { float two[2] = {x, other}; tw::e4m3 pair[2]; tw::narrow_pair(pair, two); "
+     "return pair[0].bits | (unsigned)pair[1].bits << 8; }()"},
+    {"narrow_pair_e5m2",
+     "[=] { float two[2] = {x, other}; tw::e5m2 pair[2]; tw::narrow_pair(pair, two); "
+     "return pair[0].bits | (unsigned)pair[1].bits << 8; }()"},
     {"to_tf32", "tw::float_bits(tw::to_tf32(x))"},
     {"truncate_tf32", "tw::float_bits(tw::truncate_tf32(x))"},
     {"to_f32_f16", "same(tw::to_f32(tw::f16{(unsigned short)tw::float_bits(x)}))"},

@@ -57,6 +57,21 @@ TEST(Conversions, Bf16RoundsToNearestEven) { expect_encodes("to_bf16", BF16); }
 TEST(Conversions, E4m3RoundsAndSaturates) { expect_encodes("to_e4m3", E4M3); }
 TEST(Conversions, E5m2RoundsAndSaturates) { expect_encodes("to_e5m2", E5M2); }
 
+/// Two at once are each what it is alone.
+TEST(Conversions, PairsOfEightBits) {
+    for (const auto& [type, format] : {std::pair{"e4m3", E4M3}, std::pair{"e5m2", E5M2}}) {
+        auto device = open_device("emulated");
+        std::vector<float> xs = telling_floats();
+        const std::string text = fmt::format(
+            "[=] {{ float two[2] = {{x, -3 * x}}; tw::{} pair[2]; tw::narrow_pair(pair, two); "
+            "return pair[0].bits | (unsigned)pair[1].bits << 8; }}()",
+            type);
+        std::vector<uint32_t> results = apply(*device, {fmt::format("narrow_pair_{}", type)}, text, xs);
+        for (size_t i = 0; i < xs.size(); ++i)
+            ASSERT_EQ(results[i], encode(format, xs[i]) | encode(format, -3 * xs[i]) << 8) << xs[i];
+    }
+}
+
 /// A part of them, with all kinds of mantissas.
 std::vector<float> some_telling_floats() {
     std::vector<float> all = telling_floats(), some;

@@ -53,6 +53,8 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
 #if defined(TW_EMULATED) || __CUDA_ARCH__ >= 890
     tw::e4m3 e4[16] = {};
     tw::e5m2 e5[16] = {};
+    tw::narrow_pair(e4, f);
+    tw::narrow_pair(e5, f);
     tw::mma_m16n8k32(f, e4, e4);
     tw::mma_m16n8k32(f, e4, e5);
     tw::mma_m16n8k32(f, e5, e4);

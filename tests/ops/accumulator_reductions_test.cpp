@@ -287,12 +287,13 @@ TEST_P(AccumulatorReductions, OfProductsWithCopiesThatMasksCut) {
 }
 
 TEST(AccumulatorReductionErrors, NameTheStagesAndTheWayOut) {
-    Tensor q = input("q", bf16, {32, 16}), k = input("k", bf16, {32, 16}), v = input("v", e4m3, {32, 16});
+    Tensor q = input("q", bf16, {32, 16}), k = input("k", bf16, {32, 16}), v = input("v", f32, {32, 16});
     Axis t = reduce_axis("t", 16), u = reduce_axis("u", 32);
     Tensor scores =
         compute("scores", {32, 32}, [&](Expr i, Expr j) { return sum(cast(f32, q(i, t)) * cast(f32, k(j, t)), t); });
-    Tensor p = compute("p", {32, 32}, [&](Expr i, Expr j) { return cast(e4m3, relu(scores(i, j))); });
-    Tensor o = compute("o", {32, 16}, [&](Expr i, Expr j) { return sum(cast(f32, p(i, u)) * cast(f32, v(u, j)), u); });
+    Tensor p = compute("p", {32, 32}, [&](Expr i, Expr j) { return relu(scores(i, j)); });
+    Tensor o =
+        compute("o", {32, 16}, [&](Expr i, Expr j) { return sum(truncate_tf32(p(i, u)) * truncate_tf32(v(u, j)), u); });
     auto attempt = [&](Memory memory) {
         Schedule s({o}, target("sm_90a"));
         auto [i, j] = s.loops<2>(o);
@@ -317,7 +318,7 @@ TEST(AccumulatorReductionErrors, NameTheStagesAndTheWayOut) {
     attempt(Memory::Shared);
     EXPECT_ERROR(attempt(Memory::Registers),
                  "'o' reduces over the columns of 'p' by the loop 'u_inner', but lanes share these accumulators in "
-                 "registers, from where mma_m16n8k32 takes rows of elements of 2 bytes alone; keep 'p' in shared "
+                 "registers, from where mma_m16n8k8 takes rows of elements of 1 or 2 bytes alone; keep 'p' in shared "
                  "memory and reduce there: "
                  "set_memory(p, Memory::Shared), or stage a copy");
 }

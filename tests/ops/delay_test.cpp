@@ -110,10 +110,11 @@ TEST_P(Delays, OneProductUnderTheNext) {
 }
 
 /// Two products of warpgroups without any reduction between: the second one of a tile stands between the first of the
-/// next and what is made of that, in a pipelined loop, of which copies that only it reads are late, too.
+/// next and what is made of that, in a pipelined loop, of which copies that only it reads are late, too, of inputs and
+/// of what a kernel before has stored.
 TEST_P(Delays, ProductsInTheMiddleOfTheNext) {
-    for (int round = 0; round < 5; ++round) {
-        const bool by_role = round % 2 == 0;
+    for (int round = 0; round < 6; ++round) {
+        const bool by_role = round % 2 == 0, is_stored = round % 3 == 0;
         const int64_t m = 64, n = 32 * between(1, 5), d = 64, e = 64;
         Tensor q = input("q", bf16, {m, d}), k = input("k", bf16, {n, d}), v = input("v", bf16, {n, e});
         Axis t = reduce_axis("t", d), u = reduce_axis("u", n);
@@ -121,8 +122,10 @@ TEST_P(Delays, ProductsInTheMiddleOfTheNext) {
             compute("scores", {m, n}, [&](Expr i, Expr j) { return sum(cast(f32, q(i, t)) * cast(f32, k(j, t)), t); });
         Tensor weights =
             compute("weights", {m, n}, [&](Expr i, Expr j) { return cast(bf16, min(relu(scores(i, j)), 3.0)); });
-        Tensor o =
-            compute("o", {m, e}, [&](Expr i, Expr j) { return sum(cast(f32, weights(i, u)) * cast(f32, v(u, j)), u); });
+        Tensor twice = compute("twice", {n, e}, [&](Expr i, Expr j) { return cast(bf16, cast(f32, v(i, j)) * 2.0); });
+        const Tensor& factor = is_stored ? twice : v;
+        Tensor o = compute("o", {m, e},
+                           [&](Expr i, Expr j) { return sum(cast(f32, weights(i, u)) * cast(f32, factor(u, j)), u); });
         Schedule s({o}, device_target());
         auto [i, j] = s.loops<2>(o);
         auto [bi, it] = s.split(i, 64);
@@ -134,7 +137,7 @@ TEST_P(Delays, ProductsInTheMiddleOfTheNext) {
         s.at(weights, uo);
         s.at(scores, uo);
         for (const Tensor& made : {scores, weights}) s.set_memory(made, Memory::Registers);
-        Stage values = s.stage(o, v, Memory::Shared, uo), keys = s.stage(scores, k, Memory::Shared, uo);
+        Stage values = s.stage(o, factor, Memory::Shared, uo), keys = s.stage(scores, k, Memory::Shared, uo);
         s.stage(scores, q, Memory::Shared, bi);
         auto [si, sj] = s.loops<2>(scores);
         auto [to, ti] = s.split(s.reduce(scores), 64);

@@ -1,4 +1,6 @@
 // Which reductions can share a pass, or be made in parts: the laws of their terms, and what has none.
+#include <gmock/gmock.h>
+
 #include <set>
 
 #include "tests/ops/random_stream.h"
@@ -158,6 +160,27 @@ TEST(Stream, EmptyTilesFirst) {
     Tensor of_narrow =
         compute("of_narrow", {6}, [&](Expr i) { return sum(exp2(c.masked(i, c.k) - cast(f32, narrow(i))), c.k); });
     Ascending::expect_equal({narrow, of_narrow}, -3);
+}
+
+/// A sum that goes through the terms of an iteration in another order than its maximum has nothing to lose while there
+/// were none; one that is ahead of it has.
+TEST(Stream, TermsInAnotherOrder) {
+    const auto is_said = testing::HasSubstr("without any terms it is 0, even where the declaration makes NaN of that");
+    const Ascending c;
+    const Tensor largest = compute("largest", {6}, [&](Expr i) { return reduce_max(c.masked(i, c.j), c.j); });
+    auto sums = [&](const Expr& place) {
+        return compute("sums", {6}, [&](Expr i) { return sum(exp2(c.masked(i, place) - largest(i)), c.k); });
+    };
+    auto note = [&](const Tensor& reduction) {
+        Schedule s({reduction}, target("sm_90a"));
+        s.stream({largest, reduction}, s.split(s.reduce(reduction), 4)[0]);
+        return s.explain();
+    };
+    const Tensor inside = sums(c.k / 4 * 4 + (3 - c.k % 4)), across = sums(11 - c.k);
+    Ascending::expect_equal({largest, inside}, -3);
+    Ascending::expect_equal({largest, across}, -3);
+    EXPECT_THAT(note(inside), is_said);
+    EXPECT_THAT(note(across), testing::Not(is_said));
 }
 
 TEST(Stream, StagesBetweenThatReadEachOther) {

@@ -169,7 +169,9 @@ protected:
         while (advance(at, got[0].shape));
         EXPECT_LE(std::sqrt(squares), 1.5 * expected.error);
         at.assign(3, 0), k = 0;
-        do ASSERT_NEAR(got[1].at(at).real, expected.lse[k++], 5e-3);
+        // The unit's sums of products lose bits, the more the longer they are.
+        const double lost = 5e-3 * std::max(1.0, static_cast<double>(shape.depth) / 128);
+        do ASSERT_NEAR(got[1].at(at).real, expected.lse[k++], lost);
         while (advance(at, got[1].shape));
     }
 };
@@ -179,7 +181,8 @@ TEST_P(Fp8AttentionKernels, AreAsExactAsTheFormula) {
     for (const char* name :
          {"attention_e4m3_1x2x128x64_tile128x64s2", "attention_e4m3_1x4x100x64_group2_tile64x64s2",
           "attention_e4m3_1x1x200x32_causal_tile64x64s3", "attention_e4m3_2x1x130x32_keys70_width64_tile64x96s2",
-          "attention_e4m3_1x1x64x128_tile64x128s2", "attention_e4m3_1x1x256x32_causal_tile128x64s2"})
+          "attention_e4m3_1x1x64x128_tile64x128s2", "attention_e4m3_1x1x256x32_causal_tile128x64s2",
+          "attention_e4m3_1x1x150x256_causal_tile64x64s2", "attention_e4m3_1x2x200x128_keys300_tile64x128s2"})
         expect_as_exact_as_the_formula(name);
 }
 

@@ -141,16 +141,37 @@ TEST_P(Kernels, CompilesEverywhereWithoutSpills) {
 
 /// Too large to run on the emulator: the shapes of docs/performance.md, and rows as long as registers allow.
 TEST(LargeKernels, CompileWithoutSpills) {
-    for (const char* name :
-         {"softmax_16384x8192_bf16", "layernorm_16384x8192_bf16", "rmsnorm_16384x768_bf16", "layernorm_4096x32768_bf16",
-          "layernorm_4096x32768_f32", "softmax_8x1000000_bf16", "column_sum_16384x8192_bf16", "dot_268435456_f32",
-          "similarity_1048576x1024_bf16", "transpose_8192x8192_bf16", "gelu_bias_16384x8192_bf16",
-          "adamw_124000000_f32", "gemm_bf16_8192x8192x8192_tb", "gemm_bf16_8192x8192x8192_ta_bias_gelu",
-          "gemm_bf16_4095x4097x4093_tb", "gemm_i8_8192x8192x8192_tb", "gemm_tf32_8192x8192x8192_tb",
-          "gemm_tf32_8192x8192x8192_ta", "linear_cross_entropy_bf16_16384x768x50304",
-          "linear_cross_entropy_bf16_4096x4096x50264", "linear_cross_entropy_gradients_bf16_16384x768x50304",
-          "attention_bf16_2x16x4096x64_causal", "attention_bf16_2x16x4096x128", "attention_bf16_2x16x4096x128_causal",
-          "attention_bf16_1x8x4096x256"}) {
+    for (const char* name : {"softmax_16384x8192_bf16",
+                             "layernorm_16384x8192_bf16",
+                             "rmsnorm_16384x768_bf16",
+                             "layernorm_4096x32768_bf16",
+                             "layernorm_4096x32768_f32",
+                             "softmax_8x1000000_bf16",
+                             "column_sum_16384x8192_bf16",
+                             "dot_268435456_f32",
+                             "similarity_1048576x1024_bf16",
+                             "transpose_8192x8192_bf16",
+                             "gelu_bias_16384x8192_bf16",
+                             "adamw_124000000_f32",
+                             "gemm_bf16_8192x8192x8192_tb",
+                             "gemm_bf16_8192x8192x8192_ta_bias_gelu",
+                             "gemm_bf16_4095x4097x4093_tb",
+                             "gemm_i8_8192x8192x8192_tb",
+                             "gemm_tf32_8192x8192x8192_tb",
+                             "gemm_tf32_8192x8192x8192_ta",
+                             "linear_cross_entropy_bf16_16384x768x50304",
+                             "linear_cross_entropy_bf16_4096x4096x50264",
+                             "linear_cross_entropy_gradients_bf16_16384x768x50304",
+                             "attention_bf16_2x16x4096x64_causal",
+                             "attention_bf16_2x16x4096x128",
+                             "attention_bf16_2x16x4096x128_causal",
+                             "attention_bf16_1x8x4096x256",
+                             "attention_bf16_2x8x4096x256_causal",
+                             "attention_bf16_1x16x16384x256_causal",
+                             "attention_bf16_2x8x1000x256_causal",
+                             "attention_e4m3_4x16x4096x128_causal",
+                             "attention_e4m3_2x32x8192x64",
+                             "attention_e4m3_2x8x8192x256_causal"}) {
         Program program = build(schedules::find_kernel(name)->make(target("sm_90a")));
         for (const auto& kernel : program.kernels()) {
             try {

@@ -109,6 +109,7 @@ constexpr Example examples[] = {
     {"reuse_shared", crowded_rows},
     {"drop_units", hopper_products},
     {"join_loops", hopper_products},
+    {"narrow_pairs", "attention_e4m3_1x1x64x32_tile64x32s2"},
     {"name_values", "gelu_bias_7x37_f32"},
     {"hoist_invariants", products},
     {"drop_aliases", hopper_products},

@@ -67,10 +67,17 @@ __device__ inline unsigned shared_address(const void* shared) { return (unsigned
 /// Elements of 4 bytes together as one register, the first lowest.
 template <class T>
 __device__ inline unsigned pack_register(const T* elements) {
-    Vector<4 / sizeof(T), T> vector;
+    if constexpr (sizeof(T) == 1) {  // halves that conversions have made, no bytes
+        unsigned short halves[2];
+        memcpy(&halves[0], elements, 2);
+        memcpy(&halves[1], elements + 2, 2);
+        return halves[0] | (unsigned)halves[1] << 16;
+    } else {
+        Vector<4 / sizeof(T), T> vector;
 #pragma unroll
-    for (int i = 0; i < 4 / (int)sizeof(T); ++i) vector.elements[i] = elements[i];
-    return reinterpret_cast<const unsigned&>(vector);
+        for (int i = 0; i < 4 / (int)sizeof(T); ++i) vector.elements[i] = elements[i];
+        return reinterpret_cast<const unsigned&>(vector);
+    }
 }
 
 /// The inverse of ldmatrix; sm_90 and later.
