@@ -136,10 +136,10 @@ std::optional<CatalogEntry> attention_entry(const std::string& name) {
     return CatalogEntry{name, "o = softmax(q k' / sqrt(depth)) v, and the logarithms of its sums", named->shape.flops(),
                         [named = *named](const Target& target) {
                             const auto& [shape, rules, tiles] = named;
-                            const auto& [rule, skips, sinks] = rule_of(named);
-                            if (is_decode(shape) && !tiles && !rule)
-                                return decode_schedule(shape, decode_tiles(shape, target), target, sinks);
-                            const Attention attention = declare_attention(shape, rule, skips, {}, sinks);
+                            const AttentionRules of = rules_of(named);
+                            if (is_decode(shape) && !tiles)
+                                return decode_schedule(shape, decode_tiles(shape, target), target, of);
+                            const Attention attention = declare_attention(shape, of.score, of.skips, {}, of.sinks);
                             return attention_schedule(
                                 attention, shape, tiles ? *tiles : attention_tiles(attention, shape, target), target);
                         },
@@ -163,19 +163,20 @@ std::optional<CatalogEntry> attention_varlen_entry(const std::string& name) {
     if (const auto tables = parse_varlen_tables(name))
         return CatalogEntry{name, "which keys the rows and tiles of packed sequences see, from offsets", 0,
                             [tables](const Target& target) {
-                                const auto& [sequences, rows, keys, causal, of_tile, side] = *tables;
+                                const auto& [sequences, rows, keys, seen, of_tile, side, places] = *tables;
                                 return varlen_tables_schedule(
-                                    declare_varlen_tables(sequences, rows, keys, causal, of_tile, side), target);
+                                    declare_varlen_tables(sequences, rows, keys, seen, of_tile, side), target, places);
                             }};
     if (const auto named = parse_varlen_gradients(name))
-        return CatalogEntry{name, "dq, dk and dv of attention of packed sequences, from what the forward pass saved",
-                            varlen_gradients_flops(named->shape, {0, named->shape.rows}, {0, named->shape.keys}, false),
-                            [named = *named](const Target& target) {
-                                const GradientTiles tiles =
-                                    named.tiles ? *named.tiles : varlen_gradient_tiles(named.shape, target);
-                                return varlen_gradients_schedule(declare_varlen_gradients(named.shape, tiles),
-                                                                 named.shape, tiles, target);
-                            }};
+        return CatalogEntry{
+            name, "dq, dk and dv of attention of packed sequences, from what the forward pass saved",
+            varlen_gradients_flops(named->shape, {0, named->shape.rows}, {0, named->shape.keys}, false),
+            [named = *named](const Target& target) {
+                const GradientTiles tiles = named.tiles ? *named.tiles : varlen_gradient_tiles(named.shape, target);
+                const AttentionRules rules = rules_of(named.rules, named.shape.heads);
+                return varlen_gradients_schedule(declare_varlen_gradients(named.shape, tiles, {}, rules), named.shape,
+                                                 tiles, target);
+            }};
     const auto named = parse_varlen(name);
     if (!named) return {};
     const VarlenShape& shape = named->shape;
@@ -183,7 +184,8 @@ std::optional<CatalogEntry> attention_varlen_entry(const std::string& name) {
         name, "attention of packed sequences of many lengths",
         varlen_flops(shape, {0, shape.rows}, {0, shape.keys}, false), [named = *named](const Target& target) {
             const VarlenTiles tiles = named.tiles ? *named.tiles : varlen_tiles(named.shape);
-            return varlen_schedule(declare_varlen_attention(named.shape, tiles), named.shape, tiles, target);
+            const AttentionRules rules = rules_of(named.rules, named.shape.heads);
+            return varlen_schedule(declare_varlen_attention(named.shape, tiles, rules), named.shape, tiles, target);
         }};
 }
 
@@ -194,9 +196,9 @@ std::optional<CatalogEntry> attention_paged_entry(const std::string& name) {
     return CatalogEntry{name, "attention of one row to keys in pages", named->shape.attention.flops(),
                         [named = *named](const Target& target) {
                             const PagedShape& shape = named.shape;
-                            const Tensor sinks = named.sinks ? input("sinks", f32, {shape.attention.heads}) : Tensor();
+                            const AttentionRules rules = rules_of(named.rules, shape.attention.heads);
                             const DecodeTiles tiles = paged_tiles(shape, target);
-                            return paged_schedule(declare_paged_attention(shape, tiles, sinks), shape, tiles, target);
+                            return paged_schedule(declare_paged_attention(shape, tiles, rules), shape, tiles, target);
                         },
                         named->shape.attention.bytes()};
 }
@@ -208,12 +210,13 @@ std::optional<CatalogEntry> attention_gradients_entry(const std::string& name) {
         name, "dq, dk and dv of attention, from what the forward pass saved", flops_of_gradients(named->forward.shape),
         [named = *named](const Target& target) {
             const AttentionShape& shape = named.forward.shape;
-            const auto& [rule, skips, sinks] = rule_of(named.forward);
-            const std::vector<PairInput> pairs = declare_attention(shape, rule, skips).of_pairs;
-            GradientTiles tiles = named.tiles ? *named.tiles : gradient_tiles(shape, target, pairs, skips);
+            const AttentionRules of = rules_of(named.forward);
+            const std::vector<PairInput> pairs = declare_attention(shape, of.score, of.skips).of_pairs;
+            GradientTiles tiles = named.tiles ? *named.tiles : gradient_tiles(shape, target, pairs, of.skips);
             tiles.passes.of_pairs = tiles.passes.kept && !pairs.empty();
             return attention_gradients_schedule(
-                declare_attention_gradients(shape, tiles.passes, rule, skips, {}, sinks), shape, tiles, target);
+                declare_attention_gradients(shape, tiles.passes, of.score, of.skips, {}, of.sinks), shape, tiles,
+                target);
         },
         bytes_of_gradients(named->forward.shape)};
 }
