@@ -59,8 +59,8 @@ TEST_P(DecodeKernels, FollowRules) {
         if (round % 4 == 1) rules.score = sliding_window(between(1, 300)), rules.skips = true;
         if (round % 4 == 2) rules.score = additive_bias(input("bias", shape.type, {1, heads, 1, keys}));
         if (round % 4 == 3)
-            rules.score = [](const Expr& score, const ScorePlace& at) {
-                return select(at.head == 0 || at.position - at.key < 70, -infinity, score * 1.5);
+            rules.score = [=](const Expr& score, const ScorePlace& at) {
+                return select(at.head == 1 || at.position - at.key < keys / 3, -infinity, score * 1.5);
             };
         if (chance()) rules.sinks = input("sinks", f32, {heads});
         if (chance()) rules.weights = weight_dropout(0.3, 7u, heads, 1, keys);
