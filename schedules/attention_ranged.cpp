@@ -20,7 +20,7 @@ bool depends_on(const Expr& expr, const Expr& variable) {
 }
 
 Expr is_left(const AttentionShape& shape, const ScoreRule& rule, const ScorePlace& at) {
-    const Expr left = changed_by(rule, constant(f32, 0.0), at) > -infinity;
+    const Expr left = rule ? changed_by(rule, constant(f32, 0.0), at) > -infinity : Expr(true);
     return shape.causal ? at.key <= at.position && left : left;
 }
 
@@ -259,6 +259,16 @@ Schedule ranged_schedule(const RangedAttention& ranged, const AttentionShape& sh
     s.delay(a.o, step, {.iterations = 1, .before = a.m}, where);  // s(j), o(j - 1), softmax(j)
     s.roles(loading_roles(s.target(), loaded, a.o, {.warpgroups = tiles.rows / rows_of_warpgroup}), where);
     return s;
+}
+
+std::optional<NamedRanged> parse_ranged(const std::string& name) {
+    for (const std::string prefix : {"attention_ranged_", "attention_key_ranges_"}) {
+        if (!name.starts_with(prefix)) continue;
+        const auto named = parse_attention("attention_" + name.substr(prefix.size()));
+        if (!named || named->tiles) return {};
+        return NamedRanged{*named, prefix == "attention_key_ranges_"};
+    }
+    return {};
 }
 
 }  // namespace tw::schedules

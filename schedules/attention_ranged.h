@@ -14,8 +14,8 @@ struct KeyRanges {
     Tensor first, behind, ranges;
 };
 constexpr int64_t keys_of_box = 16;  ///< whose numbers, of a byte or more, are 16 bytes, at which boxes begin
-/// Of a rule that leaves keys out by -infinity, and of the shape's causal mask: made from what the rule reads, by each
-/// row and key, and by each head if the rule depends on it. Throws Error as declare_attention.
+/// Of a rule that leaves keys out by -infinity, if there is one, and of the shape's causal mask: made from what the
+/// rule reads, by each row and key, and by each head if the rule depends on it. Throws Error as declare_attention.
 KeyRanges declare_key_ranges(const AttentionShape& shape, const ScoreRule& rule, int64_t of_tile, TW_HERE);
 Schedule key_ranges_schedule(const KeyRanges& ranges, const Target& target, TW_HERE);
 
@@ -35,5 +35,13 @@ RangedAttention declare_ranged_attention(const AttentionShape& shape, const Varl
 /// For sm_90a: as varlen_schedule.
 Schedule ranged_schedule(const RangedAttention& attention, const AttentionShape& shape, const VarlenTiles& tiles,
                          const Target& target, TW_HERE);
+
+struct NamedRanged {
+    NamedAttention attention;
+    bool of_tables;  ///< the ranges are asked for, not what is made by them
+};
+/// Reads "attention_ranged_bf16_BATCHxHEADSxROWSxDEPTH", and so on, and "attention_key_ranges_bf16_..", as
+/// parse_attention reads what stands behind, but without tiles. Nothing if it is no such name.
+std::optional<NamedRanged> parse_ranged(const std::string& name);
 
 }  // namespace tw::schedules

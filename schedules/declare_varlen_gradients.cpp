@@ -77,9 +77,9 @@ VarlenScores declare_scores(const VarlenShape& shape, const AttentionRules& rule
         if (rules.weights)
             of_weight = adjoint_of_argument(weighed_by(rules.weights, p, at.place(h, i, j)), of_weight, of.p);
         const Expr adjoint = p * (of_weight - at.delta(h, i, j));
-        if (!rules.score) return adjoint;
-        // What is not seen has no place.
-        return select(at.is_seen(h, i, j), adjoint_of_argument(changed(h, i, j), adjoint, of.s), 0.0);
+        const Expr of_score = rules.score ? adjoint_of_argument(changed(h, i, j), adjoint, of.s) : adjoint;
+        // What is not seen has no place, and weighs 0: a slope of 1 needs none.
+        return equal(of_score, adjoint) ? adjoint : select(at.is_seen(h, i, j), of_score, 0.0);
     });
     return of;
 }

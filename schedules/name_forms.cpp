@@ -51,6 +51,12 @@ const NameForm own_forms[] = {
      "TYPE_BATCHxHEADSxKEYSxDEPTH_page64 of bf16 or f16, then in this order any of _pages1000, _width64, _group4, "
      "_softcap30, _alibi, _window1024 and _sinks; pages are multiples of 16 keys, and keys of pages",
      "attention_paged_bf16_16x32x4096x128_page64"},
+    {"attention_ranged_",
+     "TYPE_BATCHxHEADSxROWSxDEPTH of bf16 or f16, then what names of attention_ have but for tiles",
+     "attention_ranged_bf16_4x16x4096x128_documents"},
+    {"attention_key_ranges_",
+     "TYPE_BATCHxHEADSxROWSxDEPTH of bf16 or f16, then what names of attention_ have but for tiles",
+     "attention_key_ranges_bf16_4x16x4096x128_documents"},
     {"attention_e4m3_",
      "BATCHxHEADSxROWSxDEPTH, then in this order any of _keys4096, _width64, _group4, _causal and _tile128x128s2; "
      "depth and width are multiples of 32 up to 256",

@@ -5,6 +5,7 @@
 
 #include "ops/check.h"
 #include "ops/program.h"
+#include "schedules/catalog.h"
 #include "tests/ops/random_cases.h"
 #include "tests/support/expect_error.h"
 
@@ -122,6 +123,18 @@ TEST_P(RangedKernels, HaveRangesOfAnyRule) {
                 EXPECT_EQ(ranges.at({b, tile, 1}).integer, behind == 0 ? 0 : behind - first);
             }
     }
+}
+
+TEST(Ranged, IsAskedForByName) {
+    const auto named = parse_ranged("attention_ranged_f16_2x12x300x40_keys500_causal_lower_right_softcap30_documents");
+    ASSERT_TRUE(named);
+    EXPECT_TRUE(!named->of_tables && named->attention.shape.keys_before == 200);
+    EXPECT_EQ(named->attention.rules, "_softcap30_documents");
+    EXPECT_TRUE(parse_ranged("attention_key_ranges_bf16_1x1x300x64_documents")->of_tables);
+    EXPECT_FALSE(parse_ranged("attention_ranged_bf16_1x1x300x64_tile64x64s2"));
+    for (const char* name : {"attention_ranged_bf16_1x2x300x256_documents", "attention_ranged_bf16_1x2x300x128_causal",
+                             "attention_key_ranges_bf16_1x2x300x128_documents", "attention_key_ranges_bf16_1x2x300x64"})
+        EXPECT_NO_THROW(build(find_kernel(name)->make(tw::target("sm_90a")))) << name;
 }
 
 TEST(RangedErrors, SayWhatToGive) {

@@ -258,13 +258,11 @@ TEST_P(VarlenRules, OfGradients) {
         Varied varied = rules(round % 4, shape, launch);
         vary_more(varied, shape);
         GradientTiles tiles{.key_rows = 64 * between(1, 2),
-                                  .key_step = 16 * between(2, 4),
-                                  .query_rows = 64 * between(1, 2),
-                                  .query_step = 16 * between(2, 4),
-                                  .passes = {.together = chance()}};
-        // As varlen_gradient_tiles: of a single tile that is not full.
-        if (shape.keys <= tiles.key_rows && (shape.heads == shape.group || varied.rules.weights))
-            tiles.passes.together = false;
+                            .key_step = 16 * between(2, 4),
+                            .query_rows = 64 * between(1, 2),
+                            .query_step = 16 * between(2, 4),
+                            .passes = {.together = chance()}};
+        if (shape.keys < tiles.key_rows) tiles.passes.together = false;  // of a single tile that is not full
         const VarlenGradients a = declare_varlen_gradients(shape, tiles, {}, varied.rules);
         const Schedule s = varlen_gradients_schedule(a, shape, tiles, device_target());
         SCOPED_TRACE(s.trace_as_cpp());
