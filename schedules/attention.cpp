@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <regex>
 
 #include "schedules/loading_roles.h"
 #include "schedules/require_sizes.h"
@@ -16,40 +15,6 @@ namespace {
 constexpr int64_t rows_of_warpgroup = 64, terms_of_unit = 16, bytes_of_barriers = 1024;
 
 }  // namespace
-
-double AttentionShape::flops() const {
-    double pairs = as_double(rows) * as_double(keys);
-    if (causal) {
-        // Under the diagonal: the integral of min(max(i + keys_before, 0), keys) over rows.
-        auto up_to = [&](int64_t row) {
-            const double seen = as_double(std::clamp<int64_t>(row + keys_before, 0, keys));
-            return seen * seen / 2 + as_double(std::max<int64_t>(row + keys_before - keys, 0)) * as_double(keys);
-        };
-        pairs = up_to(rows) - up_to(0);
-    }
-    return 2 * as_double(batch) * as_double(heads) * pairs * as_double(depth + width);
-}
-
-double AttentionShape::bytes() const {
-    double of_rows = as_double(rows) * as_double(heads) * as_double(depth + width);
-    double of_keys = as_double(keys) * as_double(heads / group) * as_double(depth + width);
-    return as_double(batch) * ((of_rows + of_keys) * bytes_of(type) + as_double(heads) * as_double(rows) * 4);
-}
-
-Shape AttentionShape::of_tokens(int64_t count, int64_t of_heads, int64_t of_head) const {
-    return heads_first ? Shape{batch, of_heads, count, of_head} : Shape{batch, count, of_heads, of_head};
-}
-
-Expr AttentionShape::at(const Tensor& of_tokens, const Expr& b, const Expr& token, const Expr& head,
-                        const Expr& x) const {
-    return heads_first ? of_tokens(b, head, token, x) : of_tokens(b, token, head, x);
-}
-
-std::array<Loop, 4> AttentionShape::loops_of(const Schedule& s, const Tensor& of_tokens,
-                                             std::source_location where) const {
-    const auto [b, second, third, x] = s.loops<4>(of_tokens, where);
-    return heads_first ? std::array{b, third, second, x} : std::array{b, second, third, x};
-}
 
 int64_t padded_head(int64_t elements) {
     // Boxes of 128, 64 or 32 bytes, and what a step of the narrower takes longer, measured on an H200.
@@ -69,71 +34,6 @@ int64_t heads_in_l2(int64_t heads, int64_t bytes_each) {
     int64_t together = 1;
     while (together * 2 * bytes_each <= most && heads % (together * 2) == 0) together *= 2;
     return together;
-}
-
-SoftmaxSum with_score(const SoftmaxSum& of_keys, const Expr& score) {
-    const Expr base_2 = score * std::log2(std::exp(1.0)), top = max(of_keys.top, base_2);
-    return {top, of_keys.sum * exp2(of_keys.top - top) + exp2(base_2 - top)};
-}
-
-void check_sinks(const AttentionShape& shape, const Tensor& sinks) {
-    if (!sinks.defined()) return;
-    if (sinks.type() != f32 || sinks.rank() != 1 || !is_constant(sinks.shape()[0], shape.heads))
-        throw_error(Error, "attention: sinks '{}' are {} of {} dimensions; give a score for each head, f32 [{}]",
-                    sinks.name(), name_of(sinks.type()), sinks.rank(), shape.heads);
-}
-
-Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, bool rule_skips,
-                            const WeightRule& weight_rule, const Tensor& sinks) {
-    const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
-    if (G < 1 || H % G != 0) throw_error(Error, "attention: {} heads are no multiple of a group of {}", H, G);
-    check_sinks(shape, sinks);
-    Attention a;
-    a.skips = causal || rule_skips;
-    a.q = input("q", type, shape.of_tokens(S, H, D));
-    a.k = input("k", type, shape.of_tokens(N, H / G, D));
-    a.v = input("v", type, shape.of_tokens(N, H / G, E));
-    Axis d = reduce_axis("d", D), j1 = reduce_axis("j1", N), j2 = reduce_axis("j2", N), j3 = reduce_axis("j3", N);
-    // Without a rule, one factor serves both the depth and the exponential's base.
-    const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0)),
-                 scale = rule ? to_base_2 : to_base_2 * to_score;
-    a.to_base_2 = scale;
-    a.s = compute("s", {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-        Expr score = sum(cast(f32, shape.at(a.q, b, i, h, d)) * cast(f32, shape.at(a.k, b, j, h / shape.group, d)), d);
-        if (rule) score = rule(score * to_score, {b, h, i, j});
-        a.of_pairs = inputs_of_pairs(score, {b, h, i, j});
-        score = with_line_inputs(score, {b, h, i, j}, a.of_lines);
-        return shape.causal ? select(j <= i + shape.keys_before, score, -infinity) : score;
-    });
-    a.m = compute("m", {B, H, S}, [&](Expr b, Expr h, Expr i) { return reduce_max(a.s(b, h, i, j1), j1); });
-    a.p = compute("p", {B, H, S, N},
-                  [&](Expr b, Expr h, Expr i, Expr j) { return exp2(a.s(b, h, i, j) * scale - a.m(b, h, i) * scale); });
-    a.w = a.p;
-    if (weight_rule)
-        a.w = compute("w", {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-            return weight_rule(a.p(b, h, i, j), {b, h, i, j});
-        });
-    a.l = compute("l", {B, H, S}, [&](Expr b, Expr h, Expr i) { return sum(a.p(b, h, i, j2), j2); });
-    // Of a row without keys all terms are 0.
-    auto of_seen = [&](const Expr& b, const Expr& h, const Expr& i, const Expr& sum) {
-        return rule || shape.has_empty_rows() ? select(a.m(b, h, i) == -infinity, 0.0, sum) : sum;
-    };
-    auto divided_by = [&](const Expr& b, const Expr& h, const Expr& i) {
-        const SoftmaxSum of_keys{a.m(b, h, i) * scale, of_seen(b, h, i, a.l(b, h, i))};
-        return sinks.defined() ? with_score(of_keys, sinks(h)) : of_keys;
-    };
-    a.o = compute("o", shape.of_tokens(S, H, E), [&](Expr b, Expr x, Expr y, Expr e) {
-        const auto& [i, h] = shape.heads_first ? std::pair(y, x) : std::pair(x, y);
-        Expr values = sum(a.w(b, h, i, j3) * cast(f32, shape.at(a.v, b, j3, h / shape.group, e)), j3);
-        if (!sinks.defined()) return cast(shape.type, of_seen(b, h, i, values * (1.0 / a.l(b, h, i))));
-        const SoftmaxSum whole = divided_by(b, h, i);
-        return cast(shape.type, of_seen(b, h, i, values * (exp2(a.m(b, h, i) * scale - whole.top) / whole.sum)));
-    });
-    a.lse = compute("lse", {B, H, S}, [&](Expr b, Expr h, Expr i) {
-        const SoftmaxSum whole = divided_by(b, h, i);
-        return whole.top + log2(whole.sum);
-    });
-    return a;
 }
 
 namespace {
@@ -311,6 +211,7 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
     for (const LineInput& line : a.of_lines.of_rows) keep_line(s, line, {a.s}, group, where);
     for (const PairInput& pairs : tiles.stage_pairs ? a.of_pairs : std::vector<PairInput>())
         loaded.push_back(s.stage(a.s, pairs.tensor, Memory::Shared, step, where));
+    for (const Tensor& operand : {a.q, a.k, a.v}) inline_view(s, operand, where);
     s.mma(a.s, wgmma, {.m = s_i, .n = s_j, .k = d}, where);
     s.pipeline(step, {.stages = tiles.stages}, where);
     // With masks at both ends of the loop, ptxas does not find the registers for two iterations at once.
@@ -319,76 +220,6 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
         s.delay(a.o, step, {.iterations = 1, .before = a.m}, where);  // s(j), o(j - 1), softmax(j)
     s.roles(loading_roles(s.target(), loaded, a.o, {.warpgroups = warpgroups}), where);
     return s;
-}
-
-NamedRule rule_of(const NamedAttention& named) {
-    static const std::regex each("_([a-z]+)([0-9]*)(a?)");
-    const AttentionShape& shape = named.shape;
-    std::vector<ScoreRule> rules;
-    bool skips = false;
-    Tensor sinks;
-    for (std::sregex_iterator rule(named.rules.begin(), named.rules.end(), each); rule != std::sregex_iterator();
-         ++rule) {
-        const std::string name = (*rule)[1], number = (*rule)[2];
-        if (name == "softcap")
-            rules.push_back((*rule)[3].length() ? soft_cap_approx(std::stod(number)) : soft_cap(std::stod(number)));
-        if (name == "alibi") rules.push_back(linear_bias(input("slopes", f32, {shape.heads})));
-        if (name == "bias")
-            rules.push_back(additive_bias(input("bias", shape.type, {1, shape.heads, shape.rows, shape.keys})));
-        if (name == "sinks") sinks = input("sinks", f32, {shape.heads});
-        if (name == "window") rules.push_back(sliding_window(std::stoll(number))), skips = true;
-        if (name != "documents") continue;
-        const Tensor numbers = input("documents", i32, {shape.batch, shape.rows});
-        rules.push_back(documents(numbers, numbers));
-    }
-    return {rules.empty() ? ScoreRule() : in_turn(rules), skips, sinks};
-}
-
-std::optional<NamedAttention> parse_attention(const std::string& name) {
-    static const std::string number_text = "([1-9][0-9]{0,6})", by = "x" + number_text;
-    static const std::regex form("attention_(bf16|f16)_" + number_text + by + by + by + "(?:_keys" + number_text +
-                                 ")?(?:_width" + number_text + ")?(?:_group" + number_text +
-                                 ")?(_causal(?:_lower_right)?)?(_heads_first)?((?:_softcap[0-9]+a?|_alibi|_bias|_"
-                                 "documents|_window[0-9]+)*(?:_sinks)?)(?:_tile" +
-                                 number_text + by + "s([1-9])(n)?(p)?(q)?(l)?(r)?(?:h([1-9][0-9]*))?(b)?(d)?(z)?)?");
-    std::smatch match;
-    if (!std::regex_match(name, match, form)) return {};
-    auto number = [&](size_t index, int64_t otherwise) {
-        return match[index].matched ? std::stoll(match[index]) : otherwise;
-    };
-    NamedAttention named{.shape = {.batch = number(2, 0),
-                                   .heads = number(3, 0),
-                                   .rows = number(4, 0),
-                                   .keys = number(6, number(4, 0)),
-                                   .depth = number(5, 0),
-                                   .width = number(7, number(5, 0)),
-                                   .group = number(8, 1),
-                                   .causal = match[9].matched,
-                                   .type = match[1] == "bf16" ? bf16 : f16,
-                                   .heads_first = match[10].matched},
-                         .rules = match[11]};
-    if (match[9] == "_causal_lower_right") named.shape.keys_before = named.shape.keys - named.shape.rows;
-    const AttentionShape& shape = named.shape;
-    if (shape.heads % shape.group != 0 || shape.depth % 8 != 0 || shape.width % 8 != 0) return {};
-    if (std::max(shape.depth, shape.width) > 256) return {};
-    if (match[12].matched) {
-        named.tiles = AttentionTiles{.rows = number(12, 0),
-                                     .keys = number(13, 0),
-                                     .stages = static_cast<int>(number(14, 0)),
-                                     .overlaps = !match[15].matched,
-                                     .persistent = match[16].matched,
-                                     .query_stages = match[17].matched ? 2 : 1,
-                                     .longest_first = match[18].matched,
-                                     .stage_result = match[19].matched,
-                                     .heads = number(20, 1),
-                                     .stage_pairs = match[21].matched,
-                                     .dynamic = match[22].matched,
-                                     .lazy = match[23].matched};
-        if (named.tiles->dynamic && !named.tiles->persistent) return {};
-        if (named.tiles->rows % rows_of_warpgroup != 0 || named.tiles->rows > 3 * rows_of_warpgroup) return {};
-        if (shape.heads % named.tiles->heads != 0) return {};
-    }
-    return named;
 }
 
 }  // namespace tw::schedules

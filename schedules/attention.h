@@ -27,6 +27,8 @@ struct AttentionShape {
     Expr at(const Tensor& of_tokens, const Expr& b, const Expr& token, const Expr& head, const Expr& x) const;
     /// Its loops: over batches, rows or keys, heads, and elements of a head.
     std::array<Loop, 4> loops_of(const Schedule& s, const Tensor& of_tokens, TW_HERE) const;
+    /// Of a row, its place among the keys: a single row that sees all of them stands at the last.
+    Expr position(const Expr& row) const;
     /// Products and sums of both products of matrices in one run; of causal ones, of the half that counts.
     double flops() const;
     /// Each operand and result once.
@@ -42,15 +44,31 @@ struct Attention {
     LineInputs of_lines;              ///< what it reads for each row or each key
     double to_base_2 = 1;             ///< times a score: the exponent of p, to base 2
     bool skips = false;               ///< the places of rows and keys alone mask whole tiles, which are left out
+    std::string suffix;               ///< of the names of all
+};
+/// A user's own operands: what is not given is an input. Tensors of the shape and type that AttentionShape says, be
+/// they inputs with strides, parts of a larger tensor, `compute("q", .., qkv(b, i, 0, h, d))`, which copies read where
+/// it lies, or results of other kernels. With a suffix for the names of what is declared, several stand in one graph.
+struct AttentionOperands {
+    Tensor q = {}, k = {}, v = {};
+    std::string suffix = {};
 };
 /// A row that sees no key, be it by its place or a rule, has 0 in o and -infinity in lse.
 /// With a rule, scores become what it makes of them; `rule_skips`: it masks by the places of rows and keys alone, so
 /// that tiles which it masks are left out. With a rule for weights, values are multiplied by what it makes of p. With
 /// sinks, f32 [heads], the softmax of a head divides by exp(sinks[h]) more, which has no value (attention sinks; Xiao
-/// et al. 2024), and so does lse. Throws Error if heads are no multiple of the group, or sinks have another shape or
-/// type.
+/// et al. 2024), and so does lse. Throws Error if heads are no multiple of the group, sinks or operands have another
+/// shape or type, a rule gives no f32, or as check_attention.
 Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule = {}, bool rule_skips = false,
-                            const WeightRule& weight_rule = {}, const Tensor& sinks = {});
+                            const WeightRule& weight_rule = {}, const Tensor& sinks = {},
+                            const AttentionOperands& operands = {});
+/// Throws Error unless sizes are positive, heads a multiple of the group, depth and width multiples of 8 up to 256, the
+/// type bf16 or f16, and keys_before, if it is not 0, that of causal rows.
+void check_attention(const AttentionShape& shape, TW_HERE);
+/// `given`, which is an input of that name if it is undefined. Throws Error if it has another shape or type.
+Tensor operand_of_attention(const Tensor& given, const std::string& name, Type type, const Shape& shape);
+/// Has copies read through it, if it is another tensor's elements as they are; once all that read it have theirs.
+void inline_view(Schedule& s, const Tensor& operand, TW_HERE);
 
 /// What a softmax divides by, 2^top * sum.
 struct SoftmaxSum {
@@ -59,7 +77,7 @@ struct SoftmaxSum {
 /// With a score more, in units of the natural exponential.
 SoftmaxSum with_score(const SoftmaxSum& of_keys, const Expr& score);
 /// Throws Error if sinks, where they are given, are not f32 [heads].
-void check_sinks(const AttentionShape& shape, const Tensor& sinks);
+void check_sinks(int64_t heads, const Tensor& sinks);
 
 /// The elements of 2 bytes that a tile has for a head of so many: the tensor memory accelerator moves wide boxes
 /// faster, and fills them up with zeros.
@@ -95,14 +113,13 @@ struct NamedAttention {
     std::string rules = {};                    ///< as the name lists them
     std::optional<AttentionTiles> tiles = {};  ///< if the name tells them
 };
-struct NamedRule {
-    ScoreRule rule;      ///< undefined if the name has none
-    bool skips = false;  ///< it masks by the places of rows and keys alone
-    Tensor sinks;        ///< undefined if the name has none
-};
 /// Inputs of rules: slopes f32 [heads], bias of the type of q [1, heads, rows, keys], documents i32 [batch, rows],
 /// sinks f32 [heads].
-NamedRule rule_of(const NamedAttention& named);
+AttentionRules rules_of(const NamedAttention& named);
+/// Of names that know no batches and rows: without biases and documents.
+AttentionRules rules_of(const std::string& rules, int64_t heads);
+/// What names have for those: a group of a regular expression.
+extern const char* const rules_without_tables;
 /// Reads "attention_bf16_BATCHxHEADSxROWSxDEPTH" (or f16), then any of _keys4096 (else as many as rows), _width64 (else
 /// depth), _group4, _causal or _causal_lower_right (the last row sees all keys), _heads_first, rules for scores
 /// (_softcap30, _softcap30a by an approximation, _alibi, _bias, _documents, _window1024), _sinks, and _tile with the

@@ -43,6 +43,7 @@ public:
         if (a_.d_sinks.defined()) schedule_sinks();
         for (size_t k = 0; k < a_.gradients_of_pairs.size(); ++k)
             schedule_pairs(a_.of_pairs[k], a_.gradients_of_pairs[k], a_.adjoints_of_pairs[k]);
+        for (const Tensor& operand : {a_.q, a_.k, a_.v}) inline_view(s_, operand, where_);
         return std::move(s_);
     }
 

@@ -48,9 +48,10 @@ struct AttentionGradients {
     Tensor d_sinks;  ///< f32 [heads], if there are sinks: of a score without a value
     bool by_rule = false, skips = false;
 };
-/// What gradients are made of: what is not given is an input.
+/// What gradients are made of: what is not given is an input. With a suffix for all names.
 struct AttentionSaved {
     Tensor q = {}, k = {}, v = {}, g = {}, o = {}, lse = {};
+    std::string suffix = {};
 };
 /// With a rule as of declare_attention: `s` is what it is given then, and
 /// `ds` the adjoint of that, by the rule's derivative; likewise with a rule for weights. Sinks count in lse. Throws

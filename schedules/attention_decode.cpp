@@ -13,8 +13,9 @@ namespace {
 
 constexpr int64_t rows_of_warpgroup = 64, merging_threads = 128;
 
-double to_base_2(const AttentionShape& shape) {
-    return std::log2(std::exp(1.0)) / std::sqrt(static_cast<double>(shape.depth));
+double to_base_2(const AttentionInParts& a, const AttentionShape& shape) {
+    const double of_exponential = std::log2(std::exp(1.0));
+    return a.rules.score ? of_exponential : of_exponential / std::sqrt(as_double(shape.depth));
 }
 
 }  // namespace
@@ -28,51 +29,90 @@ bool is_decode(const AttentionShape& shape) {
     return shape.rows == 1 && sees_all && !shape.heads_first;
 }
 
-AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t keys_of_part, const Tensor& sinks,
+AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t keys_of_part,
+                                            const AttentionRules& rules, const AttentionOperands& operands,
                                             std::source_location where) {
     require_sizes("attention in parts", {{"keys_of_part", keys_of_part}}, where);
     if (!is_decode(shape))
         throw_error(Error,
                     "attention in parts: {} rows{}{}; declare one row that sees all keys, with rows in front of heads",
                     shape.rows, shape.causal ? ", causal" : "", shape.heads_first ? ", heads in front of them" : "");
-    const Attention whole = declare_attention(shape, {}, false, {}, sinks);
+    const Attention whole = declare_attention(shape, {}, false, {}, rules.sinks, operands);
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
-    const int64_t T = keys_of_part, C = divided(N, T);
-    const double scale = to_base_2(shape);
+    const int64_t T = keys_of_part, C = divided(N, T), keys = N;
     AttentionInParts a;
     a.q = whole.q, a.k = whole.k, a.v = whole.v;
+    a.rules = rules;
+    a.suffix = operands.suffix;
     // The last part may have fewer keys; those that are missing are masked.
-    a.k_part = compute("k_part", {B, C, T, H / G, D},
+    a.k_part = compute("k_part" + a.suffix, {B, C, T, H / G, D},
                        [&](Expr b, Expr c, Expr j, Expr h, Expr x) { return padded(a.k, 0.0)(b, c * T + j, h, x); });
-    a.v_part = compute("v_part", {B, C, T, H / G, E},
+    a.v_part = compute("v_part" + a.suffix, {B, C, T, H / G, E},
                        [&](Expr b, Expr c, Expr j, Expr h, Expr x) { return padded(a.v, 0.0)(b, c * T + j, h, x); });
-    Axis d = reduce_axis("d", D), j1 = reduce_axis("j1", T), j2 = reduce_axis("j2", T), j3 = reduce_axis("j3", T);
-    const Shape of_parts = {B, H / G, G, C}, of_keys = {B, H / G, G, C, T};
-    a.s = compute("s", of_keys, [&](Expr b, Expr h, Expr g, Expr c, Expr j) {
-        Expr score = sum(cast(f32, a.q(b, 0, h * shape.group + g, d)) * cast(f32, a.k_part(b, c, j, h, d)), d);
-        return C * T == N ? score : select(c * T + j < shape.keys, score, -infinity);
-    });
-    a.m = compute("m", of_parts, [&](Expr b, Expr h, Expr g, Expr c) { return reduce_max(a.s(b, h, g, c, j1), j1); });
-    a.p = compute("p", of_keys, [&](Expr b, Expr h, Expr g, Expr c, Expr j) {
-        return exp2(a.s(b, h, g, c, j) * scale - a.m(b, h, g, c) * scale);
-    });
-    a.l = compute("l", of_parts, [&](Expr b, Expr h, Expr g, Expr c) { return sum(a.p(b, h, g, c, j2), j2); });
-    a.o_part = compute("o_part", {B, H / G, G, C, E}, [&](Expr b, Expr h, Expr g, Expr c, Expr e) {
-        return sum(a.p(b, h, g, c, j3) * cast(f32, a.v_part(b, c, j3, h, e)), j3);
-    });
-    declare_merged_parts(shape, a, sinks);
+    const bool whole_parts = C * T == N;
+    auto place = [&](const Expr& b, const Expr& head, const Expr& c, const Expr& j) {
+        const Expr key = c * T + j, row = integer(0);
+        return ScorePlace{b, head, row, whole_parts ? key : min(key, keys - 1), integer(keys - 1)};
+    };
+    auto keys_of = [&](const std::string& name, const Expr&, const Expr&) { return reduce_axis(name, T); };
+    auto is_there = [&](const Expr&, const Expr& c, const Expr& j) { return whole_parts ? Expr() : c * T + j < keys; };
+    declare_parts(shape, a, {B, H / G, G, C, T}, place, keys_of, is_there);
+    declare_merged_parts(shape, a, rules.score != nullptr);
     return a;
 }
 
-void declare_merged_parts(const AttentionShape& shape, AttentionInParts& a, const Tensor& sinks, bool may_be_empty) {
+void declare_parts(const AttentionShape& shape, AttentionInParts& a, const Shape& of_keys, const PlaceInPart& at,
+                   const std::function<Axis(const std::string& name, const Expr& b, const Expr& c)>& keys_of,
+                   const std::function<Expr(const Expr& b, const Expr& c, const Expr& j)>& is_there) {
+    const AttentionRules& rules = a.rules;
+    const Shape of_parts(of_keys.begin(), of_keys.end() - 1);
+    const double scale = to_base_2(a, shape), to_score = 1 / std::sqrt(as_double(shape.depth));
+    const Axis d = reduce_axis("d", shape.depth);
+    a.s = compute("s" + a.suffix, of_keys, [&](Expr b, Expr h, Expr g, Expr c, Expr j) {
+        const Expr head = h * shape.group + g;
+        Expr score = sum(cast(f32, a.q(b, 0, head, d)) * cast(f32, a.k_part(b, c, j, h, d)), d);
+        if (rules.score) score = changed_by(rules.score, score * to_score, at(b, head, c, j));
+        const Expr there = is_there(b, c, j);
+        return there.defined() ? select(there, score, -infinity) : score;
+    });
+    a.m = compute("m" + a.suffix, of_parts, [&](Expr b, Expr h, Expr g, Expr c) {
+        const Axis j = keys_of("j1", b, c);
+        return reduce_max(a.s(b, h, g, c, j), j);
+    });
+    a.p = compute("p" + a.suffix, of_keys, [&](Expr b, Expr h, Expr g, Expr c, Expr j) {
+        return exp2(a.s(b, h, g, c, j) * scale - a.m(b, h, g, c) * scale);
+    });
+    a.w = a.p;
+    if (rules.weights)
+        a.w = compute("w" + a.suffix, of_keys, [&](Expr b, Expr h, Expr g, Expr c, Expr j) {
+            return weighed_by(rules.weights, a.p(b, h, g, c, j), at(b, h * shape.group + g, c, j));
+        });
+    // Of a part that rules leave no key all terms are 0.
+    auto of_seen = [&](const Expr& b, const Expr& h, const Expr& g, const Expr& c, const Expr& sum) {
+        return rules.score ? select(a.m(b, h, g, c) == -infinity, 0.0, sum) : sum;
+    };
+    a.l = compute("l" + a.suffix, of_parts, [&](Expr b, Expr h, Expr g, Expr c) {
+        const Axis j = keys_of("j2", b, c);
+        return of_seen(b, h, g, c, sum(a.p(b, h, g, c, j), j));
+    });
+    Shape of_values = of_parts;
+    of_values.emplace_back(shape.width);
+    a.o_part = compute("o_part" + a.suffix, of_values, [&](Expr b, Expr h, Expr g, Expr c, Expr e) {
+        const Axis j = keys_of("j3", b, c);
+        return of_seen(b, h, g, c, sum(a.w(b, h, g, c, j) * cast(f32, a.v_part(b, c, j, h, e)), j));
+    });
+}
+
+void declare_merged_parts(const AttentionShape& shape, AttentionInParts& a, bool may_be_empty) {
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     const Expr C = a.m.shape().back();
-    const double scale = to_base_2(shape);
+    const double scale = to_base_2(a, shape);
+    const Tensor& sinks = a.rules.sinks;
     Axis c1 = reduce_axis("c1", C), c2 = reduce_axis("c2", C), c3 = reduce_axis("c3", C);
     auto of_head = [&](const Tensor& part, const Expr& b, const Expr& h, const Expr& c) {
         return part(b, h / shape.group, h % shape.group, c);
     };
-    a.top = compute("top", {B, H}, [&](Expr b, Expr h) {
+    a.top = compute("top" + a.suffix, {B, H}, [&](Expr b, Expr h) {
         const Expr top = reduce_max(of_head(a.m, b, h, c1), c1);
         constexpr double below_all = -1e30;  // of which differences from -infinity are that, too
         return may_be_empty ? max(top, below_all) : top;
@@ -80,22 +120,23 @@ void declare_merged_parts(const AttentionShape& shape, AttentionInParts& a, cons
     auto share = [&](const Expr& b, const Expr& h, const Expr& c) {
         return exp2(of_head(a.m, b, h, c) * scale - a.top(b, h) * scale);
     };
-    a.total =
-        compute("total", {B, H}, [&](Expr b, Expr h) { return sum(of_head(a.l, b, h, c2) * share(b, h, c2), c2); });
+    a.total = compute("total" + a.suffix, {B, H},
+                      [&](Expr b, Expr h) { return sum(of_head(a.l, b, h, c2) * share(b, h, c2), c2); });
     auto divided_by = [&](const Expr& b, const Expr& h) {
         const SoftmaxSum of_keys{a.top(b, h) * scale, a.total(b, h)};
         return sinks.defined() ? with_score(of_keys, sinks(h)) : of_keys;
     };
-    a.weight = compute("weight", {B, H, C}, [&](Expr b, Expr h, Expr c) {
+    a.weight = compute("weight" + a.suffix, {B, H, C}, [&](Expr b, Expr h, Expr c) {
         const SoftmaxSum whole = divided_by(b, h);
         const Expr weight = exp2(of_head(a.m, b, h, c) * scale - whole.top) / whole.sum;
         return may_be_empty ? select(whole.sum > 0.0, weight, 0.0) : weight;
     });
-    a.values = compute("values", {B, H, E}, [&](Expr b, Expr h, Expr e) {
+    a.values = compute("values" + a.suffix, {B, H, E}, [&](Expr b, Expr h, Expr e) {
         return sum(a.o_part(b, h / shape.group, h % shape.group, c3, e) * a.weight(b, h, c3), c3);
     });
-    a.o = compute("o", {B, S, H, E}, [&](Expr b, Expr, Expr h, Expr e) { return cast(shape.type, a.values(b, h, e)); });
-    a.lse = compute("lse", {B, H, S}, [&](Expr b, Expr h, Expr) {
+    a.o = compute("o" + a.suffix, {B, S, H, E},
+                  [&](Expr b, Expr, Expr h, Expr e) { return cast(shape.type, a.values(b, h, e)); });
+    a.lse = compute("lse" + a.suffix, {B, H, S}, [&](Expr b, Expr h, Expr) {
         const SoftmaxSum whole = divided_by(b, h);
         return whole.top + log2(whole.sum);
     });
@@ -117,15 +158,17 @@ DecodeTiles decode_tiles(const AttentionShape& shape, const Target& target) {
 
 namespace {
 
+bool is_longer(const Expr& extent, int64_t step) { return as_constant(extent).value_or(0) > step; }
+
 class DecodeSchedule {
 public:
-    DecodeSchedule(const AttentionShape& shape, const DecodeTiles& tiles, const Target& target, const Tensor& sinks,
-                   std::source_location where)
-        : shape_(shape), tiles_(tiles), target_(target), sinks_(sinks), where_(where) {}
+    DecodeSchedule(const AttentionShape& shape, const DecodeTiles& tiles, const Target& target,
+                   const AttentionRules& rules, std::source_location where)
+        : shape_(shape), tiles_(tiles), target_(target), rules_(rules), where_(where) {}
 
     Schedule run() {
         const int64_t part = rounded_up(divided(shape_.keys, tiles_.parts), tiles_.keys);
-        return run(declare_attention_in_parts(shape_, part, sinks_));
+        return run(declare_attention_in_parts(shape_, part, rules_));
     }
     Schedule run(const AttentionInParts& a) {
         Schedule s({a.o, a.lse}, target_);
@@ -145,18 +188,20 @@ private:
         s.persistent({b, c, head, row_tile}, {.stages = 2}, where_);
         s.stream({a.m, a.l, a.o_part}, step, where_);
         s.set_memory(a.p, Memory::Registers, where_);
-        s.round_to(s.stage(a.o_part, a.p, Memory::Registers, step, where_), shape_.type, where_);
+        s.round_to(s.stage(a.o_part, a.w, Memory::Registers, step, where_), shape_.type, where_);
+        if (!a.w.same(a.p)) s.inline_stage(a.w, where_);
         s.at(a.s, step, where_);
         s.set_memory(a.s, Memory::Registers, where_);
         Stage keys = s.stage(a.s, a.k_part, Memory::Shared, step, where_),
               values = s.stage(a.o_part, a.v_part, Memory::Shared, step, where_);
-        s.inline_stage(a.k_part, where_);
-        s.inline_stage(a.v_part, where_);
+        for (const Tensor& view : {a.k_part, a.v_part}) s.inline_stage(view, where_);
         s.mma(a.o_part, wgmma, {.m = row, .n = e, .k = term}, where_);
         auto [s_b, s_h, s_g, s_c, s_j] = s.loops<5>(a.s, where_);
         auto [d_tile, d] = s.split(s.reduce(a.s), padded_head(shape_.depth), Tail::Mask, {"d_tile", "d"}, where_);
         s.order({s_b, s_h, s_c, d_tile, s_g, s_j, d}, where_);
+        if (a.rules.skips && is_longer(a.s.shape().back(), tiles_.keys)) s.skip(step, a.s, where_);
         Stage queries = s.stage(a.s, a.q, Memory::Shared, row_tile, where_);
+        for (const Tensor& operand : {a.q, a.k, a.v}) inline_view(s, operand, where_);
         s.mma(a.s, wgmma, {.m = s_g, .n = s_j, .k = d}, where_);
         s.pipeline(step, {.stages = tiles_.stages}, where_);
         s.roles(loading_roles(s.target(), {queries, keys, values}, a.o_part, {.warpgroups = 1}), where_);
@@ -186,7 +231,7 @@ private:
     const AttentionShape& shape_;
     const DecodeTiles& tiles_;
     const Target& target_;
-    const Tensor sinks_;
+    const AttentionRules rules_;
     std::source_location where_;
 };
 
@@ -199,9 +244,9 @@ Schedule decode_schedule(const AttentionInParts& parts, const AttentionShape& sh
 }
 
 Schedule decode_schedule(const AttentionShape& shape, const DecodeTiles& tiles, const Target& target,
-                         const Tensor& sinks, std::source_location where) {
+                         const AttentionRules& rules, std::source_location where) {
     require_decode_tiles(tiles, where);
-    return DecodeSchedule(shape, tiles, target, sinks, where).run();
+    return DecodeSchedule(shape, tiles, target, rules, where).run();
 }
 
 }  // namespace tw::schedules

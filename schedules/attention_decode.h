@@ -10,16 +10,26 @@ namespace tw::schedules {
 /// values (o_part), and what they come to. Each member is a computation.
 struct AttentionInParts {
     Tensor q, k, v, k_part, v_part, s, m, p, l, o_part, top, weight, total, values, o, lse;
+    Tensor w;              ///< what values are multiplied by: p, or what a rule makes of it
+    AttentionRules rules;  ///< as declared
+    std::string suffix;    ///< of the names of all
 };
-/// Sinks as of declare_attention. Throws Error if the shape has several rows, or is causal, or heads are no multiple of
-/// the group.
-AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t keys_of_part, const Tensor& sinks = {},
+/// Rules as of declare_attention: the row, 0, stands at the last key, so that a window is of the last keys. With
+/// operands of the user's own, too. Throws Error if the shape has several rows, or is causal, or as declare_attention.
+AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t keys_of_part,
+                                            const AttentionRules& rules = {}, const AttentionOperands& operands = {},
                                             TW_HERE);
 
+/// Where the score of a part's key stands.
+using PlaceInPart = std::function<ScorePlace(const Expr& b, const Expr& head, const Expr& c, const Expr& j)>;
+/// Declares the scores of parts and what they come to: s, m, p, w, l and o_part, of q, k_part, v_part and the rules.
+/// `keys_of`: an axis over a part's keys; `is_there`: of keys, undefined if all are.
+void declare_parts(const AttentionShape& shape, AttentionInParts& parts, const Shape& of_keys, const PlaceInPart& at,
+                   const std::function<Axis(const std::string& name, const Expr& b, const Expr& c)>& keys_of,
+                   const std::function<Expr(const Expr& b, const Expr& c, const Expr& j)>& is_there);
 /// Declares what the parts come to: top, weight, total, values, o and lse, of m, l and o_part. With `may_be_empty`,
 /// also of rows that see no key: o = 0, lse = -infinity.
-void declare_merged_parts(const AttentionShape& shape, AttentionInParts& parts, const Tensor& sinks = {},
-                          bool may_be_empty = false);
+void declare_merged_parts(const AttentionShape& shape, AttentionInParts& parts, bool may_be_empty = false);
 
 struct DecodeTiles {
     int64_t keys = 64;  ///< of a step
@@ -32,7 +42,7 @@ DecodeTiles decode_tiles(const AttentionShape& shape, const Target& target);
 /// For sm_90a, of shapes of one row: warpgroup products of up to 64 heads of a group, loads by a warp of its own.
 /// Results o and lse.
 Schedule decode_schedule(const AttentionShape& shape, const DecodeTiles& tiles, const Target& target,
-                         const Tensor& sinks = {}, TW_HERE);
+                         const AttentionRules& rules = {}, TW_HERE);
 
 /// Of parts declared for the shape and these tiles, by any source of keys.
 Schedule decode_schedule(const AttentionInParts& parts, const AttentionShape& shape, const DecodeTiles& tiles,

@@ -1,7 +1,6 @@
 #include "schedules/attention_paged.h"
 
 #include <algorithm>
-#include <cmath>
 #include <regex>
 
 #include "schedules/whole_tiles.h"
@@ -37,18 +36,19 @@ DecodeTiles paged_tiles(const PagedShape& shape, const Target& target) {
     return tiles;
 }
 
-PagedAttention declare_paged_attention(const PagedShape& shape, const DecodeTiles& tiles, const Tensor& sinks,
+PagedAttention declare_paged_attention(const PagedShape& shape, const DecodeTiles& tiles, const AttentionRules& rules,
                                        std::source_location where) {
     require_decode_tiles(tiles, where);
     check_shape(shape, tiles);
-    check_sinks(shape.attention, sinks);
+    check_attention(shape.attention, where);
+    check_sinks(shape.attention.heads, rules.sinks);
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape.attention;
     const int64_t T = keys_of_part(shape, tiles), C = divided(N, T), P = shape.page_size, step = tiles.keys;
-    const double scale = std::log2(std::exp(1.0)) / std::sqrt(static_cast<double>(D));
     PagedAttention paged;
     paged.table = input("table", i32, {B, N / P});
     paged.lengths = input("lengths", i32, {B});
     AttentionInParts& a = paged.parts;
+    a.rules = rules;
     a.q = input("q", type, {B, 1, H, D});
     a.k = input("k", type, {shape.pages, P, H / G, D});
     a.v = input("v", type, {shape.pages, P, H / G, E});
@@ -61,32 +61,21 @@ PagedAttention declare_paged_attention(const PagedShape& shape, const DecodeTile
     a.k_part = of_parts("k_part", a.k, D);
     a.v_part = of_parts("v_part", a.v, E);
     // Whole steps, as far as there are keys for the part.
-    auto keys_of = [&](const Expr& b, const Expr& c) {
+    auto keys_of = [&](const std::string&, const Expr& b, const Expr& c) {
         const Expr left = (cast(i64, paged.lengths(b)) + (step - 1)) / step * step - c * T;
         return reduce_axis("j", min(left, T));
     };
-    Axis d = reduce_axis("d", D);
-    const int64_t group = G;
-    a.s = compute("s", {B, H / G, G, C, T}, [&](Expr b, Expr h, Expr g, Expr c, Expr j) {
-        const Expr score = sum(cast(f32, a.q(b, 0, h * group + g, d)) * cast(f32, a.k_part(b, c, j, h, d)), d);
-        return select(c * T + j < cast(i64, paged.lengths(b)), score, -infinity);
-    });
-    a.m = compute("m", {B, H / G, G, C}, [&](Expr b, Expr h, Expr g, Expr c) {
-        const Axis j = keys_of(b, c);
-        return reduce_max(a.s(b, h, g, c, j), j);
-    });
-    a.p = compute("p", {B, H / G, G, C, T}, [&](Expr b, Expr h, Expr g, Expr c, Expr j) {
-        return exp2(a.s(b, h, g, c, j) * scale - a.m(b, h, g, c) * scale);
-    });
-    a.l = compute("l", {B, H / G, G, C}, [&](Expr b, Expr h, Expr g, Expr c) {
-        const Axis j = keys_of(b, c);
-        return sum(a.p(b, h, g, c, j), j);
-    });
-    a.o_part = compute("o_part", {B, H / G, G, C, E}, [&](Expr b, Expr h, Expr g, Expr c, Expr e) {
-        const Axis j = keys_of(b, c);
-        return sum(a.p(b, h, g, c, j) * cast(f32, a.v_part(b, c, j, h, e)), j);
-    });
-    declare_merged_parts(shape.attention, a, sinks, true);
+    // Bounds that are known keep numbers of places short.
+    const int64_t most = N;
+    auto place = [&](const Expr& b, const Expr& head, const Expr& c, const Expr& j) {
+        const Expr last = max(min(cast(i64, paged.lengths(b)), most) - 1, 0);
+        return ScorePlace{b, head, integer(0), C * T == most ? c * T + j : min(c * T + j, most - 1), last};
+    };
+    auto is_there = [&](const Expr& b, const Expr& c, const Expr& j) {
+        return c * T + j < cast(i64, paged.lengths(b));
+    };
+    declare_parts(shape.attention, a, {B, H / G, G, C, T}, place, keys_of, is_there);
+    declare_merged_parts(shape.attention, a, true);
     return paged;
 }
 
@@ -99,7 +88,7 @@ std::optional<NamedPaged> parse_paged(const std::string& name) {
     static const std::string number_text = "([1-9][0-9]{0,6})", by = "x" + number_text;
     static const std::regex form("attention_paged_(bf16|f16)_" + number_text + by + by + by + "_page" + number_text +
                                  "(?:_pages" + number_text + ")?(?:_width" + number_text + ")?(?:_group" + number_text +
-                                 ")?(_sinks)?");
+                                 ")?" + rules_without_tables);
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto number = [&](size_t index, int64_t otherwise) {
@@ -116,7 +105,7 @@ std::optional<NamedPaged> parse_paged(const std::string& name) {
                             .type = match[1] == "bf16" ? bf16 : f16};
     if (of.heads % of.group != 0 || of.depth % 8 != 0 || of.width % 8 != 0) return {};
     if (std::max(of.depth, of.width) > 256 || page_size % terms_of_unit != 0) return {};
-    return NamedPaged{{of, number(7, batch * keys / page_size), page_size}, match[10].matched};
+    return NamedPaged{{of, number(7, batch * keys / page_size), page_size}, match[10]};
 }
 
 }  // namespace tw::schedules

@@ -23,20 +23,21 @@ struct PagedAttention {
     AttentionInParts parts;
 };
 DecodeTiles paged_tiles(const PagedShape& shape, const Target& target);
-/// Throws Error unless pages are a multiple of the tiles' steps, and of 16, and keys whole pages; or as
-/// declare_attention_in_parts.
-PagedAttention declare_paged_attention(const PagedShape& shape, const DecodeTiles& tiles, const Tensor& sinks = {},
-                                       TW_HERE);
+/// Rules as of declare_attention_in_parts: the row stands at the last key of its sequence. Throws Error unless pages
+/// are a multiple of the tiles' steps, and of 16, and keys whole pages; or as declare_attention_in_parts.
+PagedAttention declare_paged_attention(const PagedShape& shape, const DecodeTiles& tiles,
+                                       const AttentionRules& rules = {}, TW_HERE);
 /// For sm_90a: as decode_schedule, each part with as many steps as its sequence has keys for it.
 Schedule paged_schedule(const PagedAttention& attention, const PagedShape& shape, const DecodeTiles& tiles,
                         const Target& target, TW_HERE);
 
 struct NamedPaged {
     PagedShape shape;
-    bool sinks = false;
+    std::string rules = {};  ///< as the name lists them
 };
 /// Reads "attention_paged_bf16_BATCHxHEADSxKEYSxDEPTH" (or f16) with _page64, then any of _pages1000 (else as many as
-/// all sequences can have), _width64 (else depth), _group4, and _sinks. Nothing if it is no such name.
+/// all sequences can have), _width64 (else depth), _group4, rules (_softcap30, _softcap30a, _alibi, _window1024), and
+/// _sinks. Nothing if it is no such name.
 std::optional<NamedPaged> parse_paged(const std::string& name);
 
 }  // namespace tw::schedules

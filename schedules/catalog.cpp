@@ -1,4 +1,5 @@
 #include "schedules/catalog.h"
+#include "schedules/attention_entries.h"
 
 #include <algorithm>
 #include <map>
@@ -8,11 +9,6 @@
 #include <fmt/format.h>
 
 #include "dsl/edit.h"
-#include "schedules/attention.h"
-#include "schedules/attention_backward.h"
-#include "schedules/attention_decode.h"
-#include "schedules/attention_fp8.h"
-#include "schedules/attention_paged.h"
 #include "schedules/convolution_entries.h"
 #include "schedules/elementwise.h"
 #include "schedules/families.h"
@@ -23,7 +19,6 @@
 #include "schedules/scattered.h"
 #include "schedules/tensor_product_names.h"
 #include "schedules/tuned_records.h"
-#include "schedules/varlen_gradients.h"
 
 namespace tw::schedules {
 namespace {
@@ -128,94 +123,6 @@ std::optional<CatalogEntry> tensor_product_entry(const std::string& name) {
                             return s;
                         },
                         bytes_of_product(shape)};
-}
-
-std::optional<CatalogEntry> attention_entry(const std::string& name) {
-    auto named = parse_attention(name);
-    if (!named) return {};
-    return CatalogEntry{name, "o = softmax(q k' / sqrt(depth)) v, and the logarithms of its sums", named->shape.flops(),
-                        [named = *named](const Target& target) {
-                            const auto& [shape, rules, tiles] = named;
-                            const auto& [rule, skips, sinks] = rule_of(named);
-                            if (is_decode(shape) && !tiles && !rule)
-                                return decode_schedule(shape, decode_tiles(shape, target), target, sinks);
-                            const Attention attention = declare_attention(shape, rule, skips, {}, sinks);
-                            return attention_schedule(
-                                attention, shape, tiles ? *tiles : attention_tiles(attention, shape, target), target);
-                        },
-                        named->shape.bytes()};
-}
-
-std::optional<CatalogEntry> fp8_attention_entry(const std::string& name) {
-    const auto named = parse_fp8_attention(name);
-    if (!named) return {};
-    return CatalogEntry{name, "attention of operands of 8 bits, with a scale for each head", named->shape.flops(),
-                        [named = *named](const Target& target) {
-                            const AttentionShape& shape = named.shape;
-                            const Fp8Tiles tiles = named.tiles ? *named.tiles : fp8_tiles(shape, target);
-                            return fp8_attention_schedule(declare_fp8_attention(shape, tiles), shape, tiles, target);
-                        },
-                        bytes_of_fp8(named->shape)};
-}
-
-/// What it computes depends on tables; with all keys for all rows it would be so much.
-std::optional<CatalogEntry> attention_varlen_entry(const std::string& name) {
-    if (const auto tables = parse_varlen_tables(name))
-        return CatalogEntry{name, "which keys the rows and tiles of packed sequences see, from offsets", 0,
-                            [tables](const Target& target) {
-                                const auto& [sequences, rows, keys, causal, of_tile, side] = *tables;
-                                return varlen_tables_schedule(
-                                    declare_varlen_tables(sequences, rows, keys, causal, of_tile, side), target);
-                            }};
-    if (const auto named = parse_varlen_gradients(name))
-        return CatalogEntry{name, "dq, dk and dv of attention of packed sequences, from what the forward pass saved",
-                            varlen_gradients_flops(named->shape, {0, named->shape.rows}, {0, named->shape.keys}, false),
-                            [named = *named](const Target& target) {
-                                const GradientTiles tiles =
-                                    named.tiles ? *named.tiles : varlen_gradient_tiles(named.shape, target);
-                                return varlen_gradients_schedule(declare_varlen_gradients(named.shape, tiles),
-                                                                 named.shape, tiles, target);
-                            }};
-    const auto named = parse_varlen(name);
-    if (!named) return {};
-    const VarlenShape& shape = named->shape;
-    return CatalogEntry{
-        name, "attention of packed sequences of many lengths",
-        varlen_flops(shape, {0, shape.rows}, {0, shape.keys}, false), [named = *named](const Target& target) {
-            const VarlenTiles tiles = named.tiles ? *named.tiles : varlen_tiles(named.shape);
-            return varlen_schedule(declare_varlen_attention(named.shape, tiles), named.shape, tiles, target);
-        }};
-}
-
-/// If all sequences have all keys.
-std::optional<CatalogEntry> attention_paged_entry(const std::string& name) {
-    const auto named = parse_paged(name);
-    if (!named) return {};
-    return CatalogEntry{name, "attention of one row to keys in pages", named->shape.attention.flops(),
-                        [named = *named](const Target& target) {
-                            const PagedShape& shape = named.shape;
-                            const Tensor sinks = named.sinks ? input("sinks", f32, {shape.attention.heads}) : Tensor();
-                            const DecodeTiles tiles = paged_tiles(shape, target);
-                            return paged_schedule(declare_paged_attention(shape, tiles, sinks), shape, tiles, target);
-                        },
-                        named->shape.attention.bytes()};
-}
-
-std::optional<CatalogEntry> attention_gradients_entry(const std::string& name) {
-    auto named = parse_attention_gradients(name);
-    if (!named) return {};
-    return CatalogEntry{
-        name, "dq, dk and dv of attention, from what the forward pass saved", flops_of_gradients(named->forward.shape),
-        [named = *named](const Target& target) {
-            const AttentionShape& shape = named.forward.shape;
-            const auto& [rule, skips, sinks] = rule_of(named.forward);
-            const std::vector<PairInput> pairs = declare_attention(shape, rule, skips).of_pairs;
-            GradientTiles tiles = named.tiles ? *named.tiles : gradient_tiles(shape, target, pairs, skips);
-            tiles.passes.of_pairs = tiles.passes.kept && !pairs.empty();
-            return attention_gradients_schedule(
-                declare_attention_gradients(shape, tiles.passes, rule, skips, {}, sinks), shape, tiles, target);
-        },
-        bytes_of_gradients(named->forward.shape)};
 }
 
 std::optional<CatalogEntry> linear_cross_entropy_entry(const std::string& name) {
@@ -425,8 +332,7 @@ const CatalogEntry* find_library_kernel(const std::string& name) {
     for (const CatalogEntry& entry : catalog())
         if (entry.name == name) return &entry;
     static std::map<std::string, CatalogEntry> made;
-    for (const auto entry_of : {entry_by_family, tensor_product_entry, attention_gradients_entry, fp8_attention_entry,
-                                attention_paged_entry, attention_varlen_entry, attention_entry, convolution_entry,
+    for (const auto entry_of : {entry_by_family, tensor_product_entry, attention_kind_entry, convolution_entry,
                                 fused_convolution_entry, depthwise_entry, linear_cross_entropy_entry})
         if (auto entry = entry_of(name)) return &made.try_emplace(name, *entry).first->second;
     static const std::regex product("product_([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_ab)?(_tile(.+))?");

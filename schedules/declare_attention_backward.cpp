@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "dsl/adjoints.h"
 #include "dsl/differentiate.h"
 #include "schedules/attention_backward.h"
 #include "schedules/whole_tiles.h"
@@ -12,21 +11,13 @@ namespace {
 
 constexpr int64_t numbers_of_box = 4;  // of 16 bytes
 
-/// What the rule's argument adds to the score, if the score's adjoint is given.
-Expr adjoint_of_argument(const Expr& score, const Expr& adjoint, const Tensor& argument) {
-    Expr result;
-    for (const ReadAdjoint& part : adjoints_of_reads(score, adjoint, score))
-        if (part.read.as<Read>()->operation == argument.operation()) result = add_adjoints(result, part.adjoint);
-    return result.defined() ? result : constant(f32, 0.0);
-}
-
 Expr masked_score(const AttentionShape& shape, const Expr& score, const Expr& i, const Expr& j) {
     return shape.causal ? select(j <= i + shape.keys_before, score, -infinity) : score;
 }
 
 /// What the rule makes of a score.
 Expr changed_score(const AttentionShape& shape, const Tensor& s, const ScoreRule& rule, const ScorePlace& at) {
-    return masked_score(shape, rule(s(at.batch, at.head, at.row, at.key), at), at.row, at.key);
+    return masked_score(shape, changed_by(rule, s(at.batch, at.head, at.row, at.key), at), at.row, at.key);
 }
 
 /// Of what the softmax takes.
@@ -34,7 +25,7 @@ Expr adjoint_of_score(const AttentionGradients& a, const AttentionScores& of, co
                       const ScorePlace& at) {
     const Expr p = of.p(at.batch, at.head, at.row, at.key);
     Expr of_weight = of.dp(at.batch, at.head, at.row, at.key);
-    if (weight_rule) of_weight = adjoint_of_argument(weight_rule(p, at), of_weight, of.p);
+    if (weight_rule) of_weight = adjoint_of_argument(weighed_by(weight_rule, p, at), of_weight, of.p);
     return p * (of_weight - a.delta(at.batch, at.head, at.row));
 }
 
@@ -53,31 +44,33 @@ AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, co
     });
     of.p = compute("p" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         if (!rule) return exp2(of.s(b, h, i, j) * (to_base_2 * to_score) - lse(b, h, i));
-        const Expr score = changed_score(shape, of.s, rule, {b, h, i, j});
-        a.of_pairs = inputs_of_pairs(score, {b, h, i, j});
-        return exp2(by_views(score, {b, h, i, j}) * to_base_2 - lse(b, h, i));
+        const ScorePlace at{b, h, i, j, shape.position(i)};
+        const Expr score = changed_score(shape, of.s, rule, at);
+        a.of_pairs = inputs_of_pairs(score, at);
+        return exp2(by_views(score, at) * to_base_2 - lse(b, h, i));
     });
     of.w = of.p;
     if (weight_rule)
         of.w = compute("w" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-            return weight_rule(of.p(b, h, i, j), {b, h, i, j});
+            return weighed_by(weight_rule, of.p(b, h, i, j), {b, h, i, j, shape.position(i)});
         });
     of.dp = compute("dp" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         return sum(cast(f32, shape.at(a.g, b, i, h, w)) * cast(f32, shape.at(a.v, b, j, h / shape.group, w)), w);
     });
     of.ds = compute("ds" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-        const Expr adjoint = adjoint_of_score(a, of, weight_rule, {b, h, i, j});
+        const ScorePlace at{b, h, i, j, shape.position(i)};
+        const Expr adjoint = adjoint_of_score(a, of, weight_rule, at);
         if (!rule) return adjoint;
-        return by_views(adjoint_of_argument(changed_score(shape, of.s, rule, {b, h, i, j}), adjoint, of.s),
-                        {b, h, i, j});
+        return by_views(adjoint_of_argument(changed_score(shape, of.s, rule, at), adjoint, of.s), at);
     });
     return of;
 }
 
 /// Whether the rule's derivative by the input is that by the score, as of sums.
 bool has_adjoint_of_score(const AttentionShape& shape, const Tensor& s, const ScoreRule& rule, const Tensor& input) {
-    const ScorePlace at{index_variable("b", 0, shape.batch - 1), index_variable("h", 0, shape.heads - 1),
-                        index_variable("i", 0, shape.rows - 1), index_variable("j", 0, shape.keys - 1)};
+    const Expr i = index_variable("i", 0, shape.rows - 1);
+    const ScorePlace at{index_variable("b", 0, shape.batch - 1), index_variable("h", 0, shape.heads - 1), i,
+                        index_variable("j", 0, shape.keys - 1), shape.position(i)};
     const Expr score = changed_score(shape, s, rule, at), adjoint = scalar("adjoint", f32);
     return equal(adjoint_of_argument(score, adjoint, input), adjoint_of_argument(score, adjoint, s));
 }
@@ -111,10 +104,11 @@ void declare_gradients_of_pairs(const AttentionShape& shape, AttentionGradients&
         Tensor adjoints = a.ds_kept;
         if (!has_adjoint_of_score(shape, of.s, rule, input.tensor))
             adjoints = compute(input.tensor.name() + "_adjoint", {B, H, N, S}, [&](Expr b, Expr h, Expr j, Expr i) {
-                const Expr adjoint = adjoint_of_score(a, of, weight_rule, {b, h, i, j});
-                const Expr score = changed_score(shape, of.s, rule, {b, h, i, j});
-                return cast(shape.type, with_line_inputs(adjoint_of_argument(score, adjoint, input.tensor),
-                                                         {b, h, i, j}, of.lines));
+                const ScorePlace at{b, h, i, j, shape.position(i)};
+                const Expr adjoint = adjoint_of_score(a, of, weight_rule, at);
+                const Expr score = changed_score(shape, of.s, rule, at);
+                return cast(shape.type,
+                            with_line_inputs(adjoint_of_argument(score, adjoint, input.tensor), at, of.lines));
             });
         a.adjoints_of_pairs.push_back(adjoints);
         a.gradients_of_pairs.push_back(gradient_of_pairs(shape, input, adjoints));
@@ -136,13 +130,14 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
                                                const ScoreRule& rule, bool rule_skips, const WeightRule& weight_rule,
                                                const Tensor& sinks, const AttentionSaved& saved) {
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
-    check_sinks(shape, sinks);
-    if (G < 1 || H % G != 0) throw_error(Error, "attention: {} heads are no multiple of a group of {}", H, G);
+    check_attention(shape);
+    check_sinks(H, sinks);
+    auto named = [&](const char* name) { return name + saved.suffix; };
     AttentionGradients a;
     a.by_rule = rule != nullptr;
     a.skips = causal || rule_skips;
     auto given = [&](const Tensor& tensor, const char* name, Type of, const Shape& extents) {
-        return tensor.defined() ? tensor : input(name, of, extents);
+        return operand_of_attention(tensor, named(name), of, extents);
     };
     a.q = given(saved.q, "q", type, shape.of_tokens(S, H, D));
     a.k = given(saved.k, "k", type, shape.of_tokens(N, H / G, D));
@@ -154,14 +149,14 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
     const int64_t with_more = rounded_up(S, numbers_of_box);
     auto there = [&](const Expr& i) { return with_more == shape.rows ? i : min(i, shape.rows - 1); };
     Axis e = reduce_axis("e", E);
-    a.delta = compute("delta", {B, H, with_more}, [&](Expr b, Expr h, Expr i) {
+    a.delta = compute(named("delta"), {B, H, with_more}, [&](Expr b, Expr h, Expr i) {
         return sum(cast(f32, shape.at(a.g, b, there(i), h, e)) * cast(f32, shape.at(a.o, b, there(i), h, e)), e);
     });
     // Of a row without keys, whose weights are 0.
     const bool may_be_empty = rule || shape.has_empty_rows();
     a.lse_of_keys = a.lse;
     if (with_more != S || may_be_empty)
-        a.lse_of_keys = compute("lse_of_keys", {B, H, with_more}, [&](Expr b, Expr h, Expr i) {
+        a.lse_of_keys = compute(named("lse_of_keys"), {B, H, with_more}, [&](Expr b, Expr h, Expr i) {
             const Expr lse = a.lse(b, h, there(i));
             return may_be_empty ? select(lse == -infinity, infinity, lse) : lse;
         });
@@ -169,10 +164,10 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
     if (sinks.defined()) a.d_sinks = gradient_of_sinks(shape, a, sinks);
     const double scale = 1 / std::sqrt(as_double(D));
     if (!passes.kept && !passes.added)
-        a.of_queries = scores_of(shape, a, "_of_dq", a.lse_of_queries, rule, weight_rule);
+        a.of_queries = scores_of(shape, a, named("_of_dq"), a.lse_of_queries, rule, weight_rule);
     // Beside the forward pass, whose scores have the plain names.
-    a.of_keys = scores_of(shape, a, saved.o.defined() ? "_of_dk" : "", a.lse_of_keys, rule, weight_rule);
-    a.of_values = passes.together ? a.of_keys : scores_of(shape, a, "_of_dv", a.lse_of_keys, rule, weight_rule);
+    a.of_keys = scores_of(shape, a, named(saved.o.defined() ? "_of_dk" : ""), a.lse_of_keys, rule, weight_rule);
+    a.of_values = passes.together ? a.of_keys : scores_of(shape, a, named("_of_dv"), a.lse_of_keys, rule, weight_rule);
     Axis j1 = reduce_axis("j1", N), i1 = reduce_axis("i1", S), i2 = reduce_axis("i2", S);
     Axis h1 = reduce_axis("h1", G), h2 = reduce_axis("h2", G);
     auto in_group = [&](const Axis& head, const Axis& row) {
@@ -182,7 +177,7 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
         return shape.group == 1 ? h : h * shape.group + in_group;
     };
     if (passes.kept)
-        a.ds_kept = compute("ds_kept", {B, H, N, S},
+        a.ds_kept = compute(named("ds_kept"), {B, H, N, S},
                             [&](Expr b, Expr h, Expr j, Expr i) { return cast(shape.type, a.of_keys.ds(b, h, i, j)); });
     if (passes.of_pairs) declare_gradients_of_pairs(shape, a, rule, weight_rule);
     auto ds_of_query = [&](const Expr& b, const Expr& h, const Expr& i, const Expr& j) {
@@ -190,7 +185,7 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
         return passes.added ? a.of_keys.ds(b, h, i, j) : a.of_queries.ds(b, h, i, j);
     };
     auto of_tokens = [&](const char* name, int64_t count, int64_t heads, int64_t of_head, auto&& element) {
-        return compute(name, shape.of_tokens(count, heads, of_head), [&](Expr b, Expr y, Expr z, Expr x) {
+        return compute(named(name), shape.of_tokens(count, heads, of_head), [&](Expr b, Expr y, Expr z, Expr x) {
             return cast(shape.type, shape.heads_first ? element(b, z, y, x) : element(b, y, z, x));
         });
     };
@@ -221,11 +216,11 @@ Tensor with_attention_gradients(const Attention& attention, const AttentionShape
         for (const PairInput& input : a.of_pairs) inputs.push_back(input.tensor);
     if (sinks.defined()) inputs.push_back(sinks);
     auto function = [=](const Tensor& o, const Tensor& adjoint) {
-        const Tensor g = compute("g_of_o", Shape(o.shape().begin(), o.shape().end()),
+        const Tensor g = compute("g_of_o" + a.suffix, Shape(o.shape().begin(), o.shape().end()),
                                  [&](Expr b, Expr y, Expr z, Expr e) { return cast(shape.type, adjoint(b, y, z, e)); });
-        const AttentionGradients made =
-            declare_attention_gradients(shape, passes, rule, rule_skips, weight_rule, sinks,
-                                        {.q = a.q, .k = a.k, .v = a.v, .g = g, .o = o, .lse = a.lse});
+        const AttentionGradients made = declare_attention_gradients(
+            shape, passes, rule, rule_skips, weight_rule, sinks,
+            {.q = a.q, .k = a.k, .v = a.v, .g = g, .o = o, .lse = a.lse, .suffix = a.suffix});
         std::vector<Tensor> all{made.dq, made.dk, made.dv};
         all.insert(all.end(), made.gradients_of_pairs.begin(), made.gradients_of_pairs.end());
         if (sinks.defined()) all.push_back(made.d_sinks);

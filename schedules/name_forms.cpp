@@ -30,21 +30,33 @@ const NameForm own_forms[] = {
      "stand, then in this order any of _stride2, _pad1, _dilation2 and _tile; the kernel, dilated, fits into the "
      "padded image",
      "depthwise_bf16_32x56x56x64_7x7_pad3"},
-    {"attention_varlen_tables_", "SEQUENCESxROWS, then in this order any of _keys4096, _causal, _of_keys and _tile128",
+    {"attention_varlen_tables_",
+     "SEQUENCESxROWS, then in this order any of _keys4096, _causal or _window1024, _places, _of_keys and _tile128",
      "attention_varlen_tables_8x4096_causal"},
     {"attention_varlen_gradients_",
-     "TYPE_ROWSxHEADSxDEPTH of bf16 or f16, then in this order any of _keys4096, _width64, _group4 and "
-     "_tile128x64q128x64s2; depth and width are multiples of 8 up to 256, rows of tiles of 64, and groups divide "
+     "TYPE_ROWSxHEADSxDEPTH of bf16 or f16, then in this order any of _keys4096, _width64, _group4, _softcap30, "
+     "_alibi, "
+     "_window1024, _sinks and _tile128x64q128x64s2; depth and width are multiples of 8 up to 256, rows of tiles of 64, "
+     "and groups divide "
      "heads",
      "attention_varlen_gradients_bf16_4096x16x128"},
     {"attention_varlen_",
-     "TYPE_ROWSxHEADSxDEPTH of bf16 or f16, then in this order any of _keys4096, _width64, _group4 and "
-     "_tile128x128s2h4; depth and width are multiples of 8 up to 256, rows of tiles of 64 up to 192, and groups "
+     "TYPE_ROWSxHEADSxDEPTH of bf16 or f16, then in this order any of _keys4096, _width64, _group4, _softcap30, "
+     "_alibi, "
+     "_window1024, _sinks and _tile128x128s2h4; depth and width are multiples of 8 up to 256, rows of tiles of 64 up "
+     "to 192, and groups "
      "divide heads",
      "attention_varlen_bf16_4096x16x128"},
     {"attention_paged_",
-     "TYPE_BATCHxHEADSxKEYSxDEPTH_page64 of bf16 or f16; pages are multiples of 16 keys, and keys of pages",
+     "TYPE_BATCHxHEADSxKEYSxDEPTH_page64 of bf16 or f16, then in this order any of _pages1000, _width64, _group4, "
+     "_softcap30, _alibi, _window1024 and _sinks; pages are multiples of 16 keys, and keys of pages",
      "attention_paged_bf16_16x32x4096x128_page64"},
+    {"attention_ranged_",
+     "TYPE_BATCHxHEADSxROWSxDEPTH of bf16 or f16, then what names of attention_ have but for tiles",
+     "attention_ranged_bf16_4x16x4096x128_documents"},
+    {"attention_key_ranges_",
+     "TYPE_BATCHxHEADSxROWSxDEPTH of bf16 or f16, then what names of attention_ have but for tiles",
+     "attention_key_ranges_bf16_4x16x4096x128_documents"},
     {"attention_e4m3_",
      "BATCHxHEADSxROWSxDEPTH, then in this order any of _keys4096, _width64, _group4, _causal and _tile128x128s2; "
      "depth and width are multiples of 32 up to 256",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "dsl/adjoints.h"
 #include "dsl/philox.h"
 #include "schedules/elementwise.h"
 #include "support/error.h"
@@ -110,6 +111,45 @@ void keep_line(Schedule& s, const LineInput& line, const std::vector<StageRef>& 
     s.inline_stage(line.view, where);
 }
 
+Expr changed_by(const ScoreRule& rule, const Expr& score, const ScorePlace& at) {
+    const Expr changed = rule(score, at);
+    if (!changed.defined()) throw_error(Error, "attention: the rule for scores returns nothing; return a score, f32");
+    if (changed.type() == boolean)
+        throw_error(Error,
+                    "attention: the rule for scores returns a condition; to leave out keys where it does not "
+                    "hold, return select(condition, score, -infinity)");
+    if (changed.type() != f32)
+        throw_error(Error, "attention: the rule for scores returns {}, scores are f32; cast(f32, ..) what it makes",
+                    name_of(changed.type()));
+    return changed;
+}
+
+Expr weighed_by(const WeightRule& rule, const Expr& weight, const ScorePlace& at) {
+    const Expr changed = rule(weight, at);
+    if (!changed.defined() || changed.type() != f32)
+        throw_error(Error,
+                    "attention: the rule for weights returns {}, weights are f32; return one, such as "
+                    "select(condition, weight, 0.0)",
+                    changed.defined() ? name_of(changed.type()) : "nothing");
+    return changed;
+}
+
+Expr adjoint_of_argument(const Expr& result, const Expr& adjoint, const Tensor& argument) {
+    Expr total;
+    for (const ReadAdjoint& part : adjoints_of_reads(result, adjoint, result))
+        if (part.read.as<Read>()->operation == argument.operation()) total = add_adjoints(total, part.adjoint);
+    return total.defined() ? total : constant(f32, 0.0);
+}
+
+bool reads(const Tensor& tensor, const Tensor& other) {
+    bool found = false;
+    visit(tensor.operation()->outputs[0].body, [&](const Expr& e) {
+        const Read* read = e.as<Read>();
+        found = found || (read && read->operation == other.operation());
+    });
+    return found;
+}
+
 ScoreRule in_turn(std::vector<ScoreRule> rules) {
     return [rules = std::move(rules)](const Expr& score, const ScorePlace& at) {
         Expr result = score;
@@ -133,7 +173,7 @@ ScoreRule soft_cap_approx(double cap) {
 ScoreRule linear_bias(const Tensor& slopes) {
     if (slopes.rank() != 1) throw_error(Error, "linear_bias({}): slopes have one dimension, [heads]", slopes.name());
     return [slopes](const Expr& score, const ScorePlace& at) {
-        return score + cast(f32, slopes(at.head)) * cast(f32, at.key - at.row);
+        return score + cast(f32, slopes(at.head)) * cast(f32, at.key - at.position);
     };
 }
 
@@ -153,7 +193,7 @@ ScoreRule additive_bias(const Tensor& bias) {
 ScoreRule sliding_window(int64_t width) {
     if (width < 1) throw_error(Error, "sliding_window({}): rows see at least themselves, a width of 1", width);
     return [width](const Expr& score, const ScorePlace& at) {
-        return select(at.key <= at.row && at.row - at.key < width, score, -infinity);
+        return select(at.key <= at.position && at.position - at.key < width, score, -infinity);
     };
 }
 

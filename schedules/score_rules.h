@@ -10,9 +10,13 @@
 
 namespace tw::schedules {
 
-/// Where a score stands.
+/// Where a score stands. Of packed sequences rows and keys count from the first of their sequence, whose number `batch`
+/// is; `head` is one of queries. Elements that are read at a place are those of tensors by batch, row and key.
 struct ScorePlace {
     Expr batch, head, row, key;
+    /// The row's place among the keys, from which distances count: that of its own token. Causal rows see keys up to
+    /// it; rows of packed sequences, and the row of decoding, stand so that the last one is at the last key.
+    Expr position = row;
 };
 /// Of q k' / sqrt(depth), f32: what the softmax takes. -infinity leaves a key out of a row. Tensors that it reads are
 /// inputs of the kernel. A row that sees no key has no softmax: its result is 0, and its lse -infinity.
@@ -49,6 +53,21 @@ void keep_line(Schedule& s, const LineInput& line, const std::vector<StageRef>& 
 /// is given. A linear function of that.
 using WeightRule = std::function<Expr(const Expr& weight, const ScorePlace& at)>;
 
+/// What users vary of attention: as declare_attention is given it.
+struct AttentionRules {
+    ScoreRule score = {};
+    bool skips = false;  ///< the places of rows and keys alone mask whole tiles, which are left out
+    WeightRule weights = {};
+    Tensor sinks = {};  ///< f32 [heads]
+};
+/// What the rule makes of a score, or of a weight. Throws Error if that is no f32.
+Expr changed_by(const ScoreRule& rule, const Expr& score, const ScorePlace& at);
+Expr weighed_by(const WeightRule& rule, const Expr& weight, const ScorePlace& at);
+/// What rules make the adjoint of an argument, an element of `argument`, of the adjoint of their result.
+Expr adjoint_of_argument(const Expr& result, const Expr& adjoint, const Tensor& argument);
+/// Whether the stage that computes the tensor reads the other one.
+bool reads(const Tensor& tensor, const Tensor& other);
+
 /// One rule behind another.
 ScoreRule in_turn(std::vector<ScoreRule> rules);
 
@@ -56,12 +75,12 @@ ScoreRule in_turn(std::vector<ScoreRule> rules);
 ScoreRule soft_cap(double cap);
 /// The same to a relative 2^-11, by one instruction instead of several.
 ScoreRule soft_cap_approx(double cap);
-/// Linear biases (ALiBi; Press et al. 2022): score + slopes[head] * (key - row). slopes: [heads], a float type.
+/// Linear biases (ALiBi; Press et al. 2022): score + slopes[head] * (key - position). slopes: [heads], a float type.
 ScoreRule linear_bias(const Tensor& slopes);
 /// score + bias[batch, head, row, key]; dimensions of extent 1 are the same for all. bias: of 4 dimensions, a float
 /// type.
 ScoreRule additive_bias(const Tensor& bias);
-/// Row i sees keys up to i, of the last `width` ones only.
+/// A row sees keys up to its position, of the last `width` ones only.
 ScoreRule sliding_window(int64_t width);
 /// Rows see the keys of their own document. Numbers of documents: of_rows [batch, rows], of_keys [batch, keys],
 /// integers.

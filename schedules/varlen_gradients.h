@@ -14,6 +14,7 @@ namespace tw::schedules {
 /// tile's first, keys].
 struct VarlenScores {
     Tensor s, p, dp, ds;
+    Tensor w;  ///< what values are multiplied by: p, or what a rule makes of it
 };
 /// Given q, k, v and the tables `tiles` and `seen` as of declare_varlen_attention, its results o and lse, g = dL/do of
 /// o's shape, and the tables of keys, tiles_of_keys and seen_of_keys: dq, dk and dv, the gradients of L, of the shapes
@@ -21,38 +22,45 @@ struct VarlenScores {
 /// sees, have gradients 0. Gradients of rows that others of a tile see count 0 times: they are finite.
 struct VarlenGradients {
     Tensor q, k, v, g, o, lse, tiles, seen, tiles_of_keys, seen_of_keys;
-    Tensor delta, lse_of_keys;    ///< with as many rows more as boxes want: lse itself where they want none
+    Tensor delta, lse_of_keys;  ///< with as many rows more as boxes want: lse itself where they want none
+    Tensor lse_of_queries;      ///< lse itself, or by a rule, which may leave a row no key, lse_of_keys
+    Tensor places, places_of_keys;
     Tensor k_tile, v_tile;        ///< of each tile of rows, from its first key on
     Tensor q_tile, g_tile;        ///< of each tile of keys, from its first row on
     Tensor lse_tile, delta_tile;  ///< [tiles, heads, rows]
     VarlenScores of_queries, of_keys, of_values;
     Tensor dq, dk, dv;
+    Tensor d_sinks;  ///< f32 [heads], if there are sinks
 };
 /// What gradients are made of, as of VarlenGradients: what is not given is an input.
 struct VarlenSaved {
     Tensor q = {}, k = {}, v = {}, g = {}, o = {}, lse = {};
-    Tensor tiles = {}, seen = {}, tiles_of_keys = {}, seen_of_keys = {};
+    Tensor tiles = {}, seen = {}, tiles_of_keys = {}, seen_of_keys = {}, places = {}, places_of_keys = {};
 };
 /// As of attention without masks, but that tiles have as many rows as varlen_tiles gives them, and as many keys as
 /// names of tables take: so one table serves both passes. Adjoints of scores are never kept, which are of no rows by
 /// keys here.
 GradientTiles varlen_gradient_tiles(const VarlenShape& shape, const Target& target);
-/// Tables are of tiles of query_rows rows, and of key_rows keys. Throws Error as declare_varlen_attention does, or if
-/// tiles ask for adjoints that are kept.
+/// Tables are of tiles of query_rows rows, and of key_rows keys. With rules as of declare_varlen_attention: `s` is what
+/// the one for scores is given then, and `ds` the adjoint of that; it may read the tables `places` and
+/// `places_of_keys`. Throws Error as declare_varlen_attention does, or if tiles ask for adjoints that are kept.
 VarlenGradients declare_varlen_gradients(const VarlenShape& shape, const GradientTiles& tiles,
-                                         const VarlenSaved& saved = {}, TW_HERE);
-/// o of the attention, with these gradients of q, k and v, so that gradients() passes it; they are given tiles_of_keys
-/// and seen_of_keys. Throws Error if its tiles are not of query_rows rows.
+                                         const VarlenSaved& saved = {}, const AttentionRules& rules = {}, TW_HERE);
+/// o of the attention, with these gradients of q, k and v, and of sinks, so that gradients() passes it, by the rules
+/// that it was declared with; they are given tiles_of_keys, seen_of_keys and places_of_keys. What rules read counts as
+/// constant. Throws Error if its tiles are not of query_rows rows.
 Tensor with_varlen_gradients(const VarlenAttention& attention, const VarlenShape& shape, const VarlenTiles& forward,
                              const GradientTiles& tiles, TW_HERE);
 /// For sm_90a: as attention_gradients_schedule, with as many steps for each tile as it needs.
 Schedule varlen_gradients_schedule(const VarlenGradients& gradients, const VarlenShape& shape,
                                    const GradientTiles& tiles, const Target& target, TW_HERE);
 /// Products and sums of the five products of matrices that rows and keys of the sequences need.
-double varlen_gradients_flops(const VarlenShape& shape, const Offsets& of_rows, const Offsets& of_keys, bool causal);
+double varlen_gradients_flops(const VarlenShape& shape, const Offsets& of_rows, const Offsets& of_keys,
+                              const SeenKeys& seen);
 
 struct NamedVarlenGradients {
     VarlenShape shape;
+    std::string rules = {};              ///< as the name lists them
     std::optional<GradientTiles> tiles;  ///< if the name tells them
 };
 /// Reads "attention_varlen_gradients_bf16_ROWSxHEADSxDEPTH" as parse_varlen reads the forward pass, but for the tiles:

@@ -19,8 +19,9 @@ ATTENTION = re.compile(r"attention_(?:bf16|f16)_\d+x\d+x\d+x\d+(?:_keys\d+)?(?:_
 
 def score_rules(t, names, causal):
     """What the rules make of a score, and which pairs they leave in, as flex attention asks for them: functions of the
-    batch, the head, the row and the key, numbers or tensors that broadcast."""
+    batch, the head, the row and the key, numbers or tensors that broadcast. A single row stands at the last key."""
     changes, masks = [], []
+    before = t["k"].shape[1] - 1 if t["q"].shape[1] == 1 and not causal else 0
     if causal:
         masks.append(lambda b, h, i, j: j <= i)
     for name, number in re.findall(r"_([a-z]+)(\d*)", names):
@@ -28,11 +29,11 @@ def score_rules(t, names, causal):
             cap = float(number)
             changes.append(lambda score, b, h, i, j, cap=cap: torch.tanh(score / cap) * cap)
         elif name == "alibi":
-            changes.append(lambda score, b, h, i, j: score + t["slopes"][h] * (j - i))
+            changes.append(lambda score, b, h, i, j: score + t["slopes"][h] * (j - i - before))
         elif name == "bias":
             changes.append(lambda score, b, h, i, j: score + t["bias"][0, h, i, j])
         elif name == "window":
-            masks.append(lambda b, h, i, j, width=int(number): (j <= i) & (i - j < width))
+            masks.append(lambda b, h, i, j, width=int(number): (j <= i + before) & (i + before - j < width))
         elif name == "documents":
             masks.append(lambda b, h, i, j: t["documents"][b, i] == t["documents"][b, j])
 
@@ -199,7 +200,7 @@ def attention_gradients_by_rules(group, causal, names):
         return p.to(q.dtype), adjoint, ds, scale
 
     def score(t, value, b, h, i, j):
-        return score_rules(t, names, False)[0](value, b, h, i, j)
+        return score_rules(t, names, causal)[0](value, b, h, i, j)
 
     def d_sinks(t, g, o):
         exact = t["lse"].dtype

@@ -41,11 +41,67 @@ TEST_P(DecodeKernels, GiveThePlainFormula) {
         const Tensor sinks = chance() ? input("sinks", f32, {shape.heads}) : Tensor();
         SCOPED_TRACE(fmt::format("{} x {} heads, groups of {}, {} keys of {} in {} parts, width {}", shape.batch,
                                  shape.heads, shape.group, shape.keys, shape.depth, tiles.parts, shape.width));
-        Executable executable(build(decode_schedule(shape, tiles, device_target(), sinks)), device_);
+        Executable executable(build(decode_schedule(shape, tiles, device_target(), {.sinks = sinks})), device_);
         const Attention plain = declare_attention(shape, {}, false, {}, sinks);
         const std::vector<Tensor> outputs = {plain.o, plain.lse};
         expect_declared(executable, outputs, random_bindings(outputs, static_cast<unsigned>(round)), near(64, 2e-2));
     }
+}
+
+/// Whatever rule scores follow: of the last keys alone, of parts and rows that are left no key, beside sinks and rules
+/// for weights.
+TEST_P(DecodeKernels, FollowRules) {
+    for (unsigned round = 0; round < 12; ++round) {
+        AttentionShape shape = random_shape();
+        const int64_t heads = shape.heads, keys = shape.keys;
+        AttentionRules rules;
+        if (round % 4 == 0) rules.score = in_turn({soft_cap(3), linear_bias(input("slopes", f32, {heads}))});
+        if (round % 4 == 1) rules.score = sliding_window(between(1, 300)), rules.skips = true;
+        if (round % 4 == 2) rules.score = additive_bias(input("bias", shape.type, {1, heads, 1, keys}));
+        if (round % 4 == 3)
+            rules.score = [=](const Expr& score, const ScorePlace& at) {
+                return select(at.head == 1 || at.position - at.key < keys / 3, -infinity, score * 1.5);
+            };
+        if (chance()) rules.sinks = input("sinks", f32, {heads});
+        if (chance()) rules.weights = weight_dropout(0.3, 7u, heads, 1, keys);
+        DecodeTiles tiles = decode_tiles(shape, device_target());
+        tiles.parts = between(1, 9);
+        tiles.stages = between(2, 3);
+        SCOPED_TRACE(fmt::format("{} x {} heads, groups of {}, {} keys of {} in {} parts, width {}", shape.batch,
+                                 shape.heads, shape.group, shape.keys, shape.depth, tiles.parts, shape.width));
+        const Schedule s = decode_schedule(shape, tiles, device_target(), rules);
+        Executable executable(build(s), device_);
+        const Attention plain = declare_attention(shape, rules.score, false, rules.weights, rules.sinks);
+        const std::vector<Tensor> outputs = {plain.o, plain.lse};
+        expect_declared(executable, outputs, random_bindings(outputs, round), near(64, 2e-2));
+        expect_compiles(executable.program());
+    }
+}
+
+/// What is declared is a result, too, where a part, or all, is left no key.
+TEST(Decode, DeclaresPartsWithoutKeys) {
+    const AttentionShape shape{.batch = 1, .heads = 4, .rows = 1, .keys = 40, .depth = 8, .width = 8, .group = 2};
+    const AttentionRules rules{.score = [](const Expr& score, const ScorePlace& at) {
+        return select(at.head > 0 && at.key > 20, score, -infinity);
+    }};
+    const AttentionInParts parts = declare_attention_in_parts(shape, 16, rules);
+    const Attention plain = declare_attention(shape, rules.score);
+    const Bindings bindings = random_bindings({plain.o, plain.lse}, 3);
+    const std::vector<HostArray> got = interpret_plain({parts.o, parts.lse}, bindings, Precision::Float64),
+                                 expected = interpret_plain({plain.o, plain.lse}, bindings, Precision::Float64);
+    for (size_t k = 0; k < got.size(); ++k) {
+        auto differs = difference(k == 0 ? "o" : "lse", got[k], expected[k], near(0, 1e-5));
+        EXPECT_FALSE(differs) << *differs;
+    }
+}
+
+/// Steps of keys that a window leaves out are not gone through.
+TEST(Decode, GoesThroughWindowsAlone) {
+    const AttentionShape shape{.batch = 1, .heads = 8, .rows = 1, .keys = 4096, .depth = 64, .width = 64, .group = 8};
+    const Target target = tw::target("sm_90a");
+    const DecodeTiles tiles{.keys = 64, .stages = 2, .parts = 1};
+    const Program program = build(decode_schedule(shape, tiles, target, {.score = sliding_window(256), .skips = true}));
+    EXPECT_THAT(program.cuda(), testing::HasSubstr("for (int step = 0; step < 4; ++step)"));
 }
 
 /// A part in which all scores are far below those of others, whose weight is 0, changes nothing.

@@ -59,20 +59,23 @@ protected:
         return launch;
     }
 
+    using RuleOfNumbers = std::function<double(double score, int64_t head, int64_t key, int64_t position)>;
     static void expect_sequences(const std::vector<HostArray>& got, const Bindings& launch, const PagedShape& shape,
-                                 bool sinks) {
+                                 bool sinks, const RuleOfNumbers& rule = {}) {
         const AttentionShape& of = shape.attention;
         auto read = [&](const char* name, const std::vector<int64_t>& at) { return launch.inputs.at(name).at(at); };
         for (int64_t b = 0; b < of.batch; ++b)
             for (int64_t h = 0; h < of.heads; ++h) {
                 double total = sinks ? std::exp(read("sinks", {h}).real) : 0;
                 std::vector<double> values(static_cast<size_t>(of.width));
-                for (int64_t j = 0; j < read("lengths", {b}).integer; ++j) {
+                const int64_t length = read("lengths", {b}).integer;
+                for (int64_t j = 0; j < length; ++j) {
                     const int64_t page = read("table", {b, j / shape.page_size}).integer, slot = j % shape.page_size;
                     double score = 0;
                     for (int64_t d = 0; d < of.depth; ++d)
                         score += read("q", {b, 0, h, d}).real * read("k", {page, slot, h / of.group, d}).real;
-                    const double weight = std::exp(score / std::sqrt(static_cast<double>(of.depth)));
+                    score /= std::sqrt(static_cast<double>(of.depth));
+                    const double weight = std::exp(rule ? rule(score, h, j, length - 1) : score);
                     total += weight;
                     for (int64_t e = 0; e < of.width; ++e)
                         values[static_cast<size_t>(e)] += weight * read("v", {page, slot, h / of.group, e}).real;
@@ -99,7 +102,7 @@ TEST_P(PagedKernels, GiveEachSequenceItsOwn) {
         tiles.stages = between(2, 3);
         const bool with_sinks = chance();
         const Tensor sinks = with_sinks ? input("sinks", f32, {shape.attention.heads}) : Tensor();
-        const PagedAttention a = declare_paged_attention(shape, tiles, sinks);
+        const PagedAttention a = declare_paged_attention(shape, tiles, {.sinks = sinks});
         const Schedule s = paged_schedule(a, shape, tiles, device_target());
         SCOPED_TRACE(s.trace_as_cpp());
         const Bindings launch = random_launch(shape, {a.parts.o, a.parts.lse}, round);
@@ -109,11 +112,53 @@ TEST_P(PagedKernels, GiveEachSequenceItsOwn) {
     }
 }
 
+TEST_P(PagedKernels, FollowRules) {
+    for (unsigned round = 0; round < 8; ++round) {
+        const PagedShape shape = random_shape();
+        DecodeTiles tiles = paged_tiles(shape, device_target());
+        if (chance()) tiles.parts = between(1, 4);
+        tiles.stages = between(2, 3);
+        const int64_t width = between(1, 100), heads = shape.attention.heads;
+        AttentionRules rules;
+        Bindings launch;
+        RuleOfNumbers rule;
+        constexpr double none = -std::numeric_limits<double>::infinity();
+        if (round % 3 == 0) {
+            rules.score = in_turn({soft_cap(3), linear_bias(input("slopes", f32, {heads}))});
+            rule = [&](double score, int64_t head, int64_t key, int64_t position) {
+                return 3 * std::tanh(score / 3) +
+                       launch.inputs.at("slopes").at({head}).real * static_cast<double>(key - position);
+            };
+        } else if (round % 3 == 1) {
+            rules.score = sliding_window(width), rules.skips = true;
+            rule = [&](double score, int64_t, int64_t key, int64_t position) {
+                return position - key < width ? score : none;
+            };
+        } else {
+            rules.score = [](const Expr& score, const ScorePlace& at) {
+                return select(at.position % 3 == 1 || at.key % 4 == 0, -infinity, score * 1.5);
+            };
+            rule = [&](double score, int64_t, int64_t key, int64_t position) {
+                return position % 3 == 1 || key % 4 == 0 ? none : score * 1.5;
+            };
+        }
+        const bool with_sinks = chance();
+        if (with_sinks) rules.sinks = input("sinks", f32, {heads});
+        const PagedAttention a = declare_paged_attention(shape, tiles, rules);
+        const Schedule s = paged_schedule(a, shape, tiles, device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        launch = random_launch(shape, {a.parts.o, a.parts.lse}, round);
+        Executable executable(build(s), device_);
+        expect_sequences(run_on(executable, launch), launch, shape, with_sinks, rule);
+        expect_compiles(executable.program());
+    }
+}
+
 TEST(Paged, IsAskedForByName) {
     const auto named = parse_paged("attention_paged_f16_3x12x500x40_page64_pages100_width24_group3_sinks");
     ASSERT_TRUE(named);
     const PagedShape& shape = named->shape;
-    EXPECT_TRUE(named->sinks && shape.attention.type == f16 && shape.pages == 100 && shape.page_size == 64);
+    EXPECT_TRUE(named->rules == "_sinks" && shape.attention.type == f16 && shape.pages == 100 && shape.page_size == 64);
     EXPECT_EQ(shape.attention.keys, 512);  // whole pages
     EXPECT_EQ(shape.attention.width, 24);
     EXPECT_EQ(parse_paged("attention_paged_bf16_3x12x500x40_page64")->shape.pages, 24);
@@ -121,8 +166,11 @@ TEST(Paged, IsAskedForByName) {
                              "attention_paged_bf16_3x12x500x44_page16", "attention_paged_bf16_3x12x500x264_page16",
                              "attention_paged_bf16_3x12x500x40_page16_group5"})
         EXPECT_FALSE(parse_paged(name)) << name;
+    EXPECT_EQ(parse_paged("attention_paged_bf16_3x12x500x40_page64_softcap30_alibi_window64")->rules,
+              "_softcap30_alibi_window64");
     for (const char* name :
-         {"attention_paged_bf16_3x12x500x128_page16_group4", "attention_paged_bf16_1x8x9000x256_page128"})
+         {"attention_paged_bf16_3x12x500x128_page16_group4", "attention_paged_bf16_3x12x500x128_page16_alibi_window64",
+          "attention_paged_bf16_1x8x9000x256_page128"})
         EXPECT_NO_THROW(build(find_kernel(name)->make(tw::target("sm_90a")))) << name;
 }
 

@@ -53,11 +53,11 @@ TEST(AttentionNames, GiveRulesOfScores) {
     for (const char* part : {"sigmoid(", "slopes[", "documents[", "q <= p"})
         EXPECT_NE(text.find(part), std::string::npos) << text;
     EXPECT_TRUE(parse_attention("attention_bf16_2x4x100x64_window16_bias"));
-    EXPECT_TRUE(rule_of(*parse_attention("attention_bf16_2x4x100x64_window16")).skips);
-    EXPECT_FALSE(rule_of(*parse_attention("attention_bf16_2x4x100x64")).rule);
+    EXPECT_TRUE(rules_of(*parse_attention("attention_bf16_2x4x100x64_window16")).skips);
+    EXPECT_FALSE(rules_of(*parse_attention("attention_bf16_2x4x100x64")).score);
     EXPECT_EQ(parse_attention("attention_bf16_2x4x100x64_softcap30_sinks_tile64x64s2")->rules, "_softcap30_sinks");
-    EXPECT_FALSE(rule_of(*parse_attention("attention_bf16_2x4x100x64_sinks")).rule);
-    EXPECT_TRUE(rule_of(*parse_attention("attention_bf16_2x4x100x64_sinks")).sinks.defined());
+    EXPECT_FALSE(rules_of(*parse_attention("attention_bf16_2x4x100x64_sinks")).score);
+    EXPECT_TRUE(rules_of(*parse_attention("attention_bf16_2x4x100x64_sinks")).sinks.defined());
     EXPECT_FALSE(parse_attention("attention_bf16_2x4x100x64_window"));
     EXPECT_FALSE(parse_attention("attention_bf16_2x4x100x64_cap30"));
 }

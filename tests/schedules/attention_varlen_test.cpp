@@ -150,7 +150,7 @@ TEST(Varlen, IsAskedForByName) {
         EXPECT_FALSE(parse_varlen(name)) << name;
     const auto tables = parse_varlen_tables("attention_varlen_tables_8x300_causal_tile64");
     ASSERT_TRUE(tables);
-    EXPECT_TRUE(tables->sequences == 8 && tables->rows == 300 && tables->keys == 300 && tables->causal);
+    EXPECT_TRUE(tables->sequences == 8 && tables->rows == 300 && tables->keys == 300 && tables->seen.behind == 0);
     EXPECT_EQ(tables->of_tile, 64);
     EXPECT_NO_THROW(build(find_kernel("attention_varlen_bf16_300x4x256_group2")->make(tw::target("sm_90a"))));
     EXPECT_NO_THROW(build(find_kernel("attention_varlen_tables_8x300")->make(tw::target("sm_90a"))));

@@ -1,0 +1,162 @@
+// What attention is.
+#include <algorithm>
+#include <cmath>
+
+#include "schedules/attention.h"
+#include "schedules/require_sizes.h"
+#include "schedules/whole_tiles.h"
+#include "support/error.h"
+
+namespace tw::schedules {
+
+double AttentionShape::flops() const {
+    double pairs = as_double(rows) * as_double(keys);
+    if (causal) {
+        // Under the diagonal: the integral of min(max(i + keys_before, 0), keys) over rows.
+        auto up_to = [&](int64_t row) {
+            const double seen = as_double(std::clamp<int64_t>(row + keys_before, 0, keys));
+            return seen * seen / 2 + as_double(std::max<int64_t>(row + keys_before - keys, 0)) * as_double(keys);
+        };
+        pairs = up_to(rows) - up_to(0);
+    }
+    return 2 * as_double(batch) * as_double(heads) * pairs * as_double(depth + width);
+}
+
+double AttentionShape::bytes() const {
+    double of_rows = as_double(rows) * as_double(heads) * as_double(depth + width);
+    double of_keys = as_double(keys) * as_double(heads / group) * as_double(depth + width);
+    return as_double(batch) * ((of_rows + of_keys) * bytes_of(type) + as_double(heads) * as_double(rows) * 4);
+}
+
+Shape AttentionShape::of_tokens(int64_t count, int64_t of_heads, int64_t of_head) const {
+    return heads_first ? Shape{batch, of_heads, count, of_head} : Shape{batch, count, of_heads, of_head};
+}
+
+Expr AttentionShape::at(const Tensor& of_tokens, const Expr& b, const Expr& token, const Expr& head,
+                        const Expr& x) const {
+    return heads_first ? of_tokens(b, head, token, x) : of_tokens(b, token, head, x);
+}
+
+std::array<Loop, 4> AttentionShape::loops_of(const Schedule& s, const Tensor& of_tokens,
+                                             std::source_location where) const {
+    const auto [b, second, third, x] = s.loops<4>(of_tokens, where);
+    return heads_first ? std::array{b, third, second, x} : std::array{b, second, third, x};
+}
+
+Expr AttentionShape::position(const Expr& row) const {
+    const int64_t moved = causal ? keys_before : rows == 1 ? keys - 1 : 0;
+    return moved == 0 ? row : row + moved;
+}
+
+SoftmaxSum with_score(const SoftmaxSum& of_keys, const Expr& score) {
+    const Expr base_2 = score * std::log2(std::exp(1.0)), top = max(of_keys.top, base_2);
+    return {top, of_keys.sum * exp2(of_keys.top - top) + exp2(base_2 - top)};
+}
+
+void check_sinks(int64_t heads, const Tensor& sinks) {
+    if (!sinks.defined()) return;
+    if (sinks.type() != f32 || sinks.rank() != 1 || !is_constant(sinks.shape()[0], heads))
+        throw_error(Error, "attention: sinks '{}' are {} of {} dimensions; give a score for each head, f32 [{}]",
+                    sinks.name(), name_of(sinks.type()), sinks.rank(), heads);
+}
+
+void check_attention(const AttentionShape& shape, std::source_location where) {
+    const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
+    require_sizes("attention", {{"batch", B}, {"heads", H}, {"rows", S}, {"keys", N}, {"depth", D}, {"width", E}},
+                  where);
+    if (G < 1 || H % G != 0) throw_error(Error, "attention: {} heads are no multiple of a group of {}", H, G);
+    constexpr int64_t most = 256, of_boxes = 8;
+    for (const auto& [name, extent] : {std::pair("depth", D), std::pair("width", E)})
+        user_check(
+            extent % of_boxes == 0 && extent <= most, where,
+            "attention: {} {}; heads have a multiple of 8 elements, 16 bytes, up to 256: fill them up with zeros", name,
+            extent);
+    user_check(type == bf16 || type == f16, where,
+               "attention: operands of {}; tensor cores multiply bf16 or f16 here, so cast them", name_of(type));
+    user_check(causal || before == 0, where,
+               "attention: keys_before = {} of rows that see all keys; set causal, or leave keys_before out", before);
+}
+
+namespace {
+
+std::string text_of(Type type, const Shape& shape) {
+    std::vector<std::string> extents;
+    for (const Extent& each : shape) extents.push_back(to_string(each.expr));
+    return fmt::format("{} [{}]", name_of(type), fmt::join(extents, ", "));
+}
+
+}  // namespace
+
+Tensor operand_of_attention(const Tensor& given, const std::string& name, Type type, const Shape& shape) {
+    if (!given.defined()) return input(name, type, shape);
+    const Shape extents(given.shape().begin(), given.shape().end());
+    const bool same = std::ranges::equal(
+        extents, shape, [](const Extent& a, const Extent& b) { return as_constant(a.expr) == as_constant(b.expr); });
+    if (given.type() != type || !same)
+        throw_error(Error,
+                    "attention: '{}' is {}, where the shape says {} for '{}'; give that, such as a computed view",
+                    given.name(), text_of(given.type(), extents), text_of(type, shape), name);
+    return given;
+}
+
+void inline_view(Schedule& s, const Tensor& operand, std::source_location where) {
+    if (operand.operation()->outputs[operand.output()].body.as<Read>()) s.inline_stage(operand, where);
+}
+
+Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, bool rule_skips,
+                            const WeightRule& weight_rule, const Tensor& sinks, const AttentionOperands& operands) {
+    const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
+    check_attention(shape);
+    check_sinks(H, sinks);
+    Attention a;
+    a.suffix = operands.suffix;
+    auto named = [&](const char* name) { return name + operands.suffix; };
+    a.skips = causal || rule_skips;
+    a.q = operand_of_attention(operands.q, named("q"), type, shape.of_tokens(S, H, D));
+    a.k = operand_of_attention(operands.k, named("k"), type, shape.of_tokens(N, H / G, D));
+    a.v = operand_of_attention(operands.v, named("v"), type, shape.of_tokens(N, H / G, E));
+    Axis d = reduce_axis("d", D), j1 = reduce_axis("j1", N), j2 = reduce_axis("j2", N), j3 = reduce_axis("j3", N);
+    // Without a rule, one factor serves both the depth and the exponential's base.
+    const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0)),
+                 scale = rule ? to_base_2 : to_base_2 * to_score;
+    a.to_base_2 = scale;
+    a.s = compute(named("s"), {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
+        Expr score = sum(cast(f32, shape.at(a.q, b, i, h, d)) * cast(f32, shape.at(a.k, b, j, h / shape.group, d)), d);
+        const ScorePlace at{b, h, i, j, shape.position(i)};
+        if (rule) score = changed_by(rule, score * to_score, at);
+        a.of_pairs = inputs_of_pairs(score, at);
+        score = with_line_inputs(score, at, a.of_lines);
+        return shape.causal ? select(j <= i + shape.keys_before, score, -infinity) : score;
+    });
+    a.m = compute(named("m"), {B, H, S}, [&](Expr b, Expr h, Expr i) { return reduce_max(a.s(b, h, i, j1), j1); });
+    a.p = compute(named("p"), {B, H, S, N},
+                  [&](Expr b, Expr h, Expr i, Expr j) { return exp2(a.s(b, h, i, j) * scale - a.m(b, h, i) * scale); });
+    a.w = a.p;
+    if (weight_rule)
+        a.w = compute(named("w"), {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
+            return weighed_by(weight_rule, a.p(b, h, i, j), {b, h, i, j, shape.position(i)});
+        });
+    a.l = compute(named("l"), {B, H, S}, [&](Expr b, Expr h, Expr i) { return sum(a.p(b, h, i, j2), j2); });
+    // Of a row without keys all terms are 0.
+    auto of_seen = [&](const Expr& b, const Expr& h, const Expr& i, const Expr& sum) {
+        return rule || shape.has_empty_rows() ? select(a.m(b, h, i) == -infinity, 0.0, sum) : sum;
+    };
+    auto divided_by = [&](const Expr& b, const Expr& h, const Expr& i) {
+        const SoftmaxSum of_keys{a.m(b, h, i) * scale, of_seen(b, h, i, a.l(b, h, i))};
+        return sinks.defined() ? with_score(of_keys, sinks(h)) : of_keys;
+    };
+    a.o = compute(named("o"), shape.of_tokens(S, H, E), [&](Expr b, Expr x, Expr y, Expr e) {
+        const auto& [i, h] = shape.heads_first ? std::pair(y, x) : std::pair(x, y);
+        Expr values = sum(a.w(b, h, i, j3) * cast(f32, shape.at(a.v, b, j3, h / shape.group, e)), j3);
+        if (!sinks.defined()) return cast(shape.type, of_seen(b, h, i, values * (1.0 / a.l(b, h, i))));
+        const SoftmaxSum whole = divided_by(b, h, i);
+        return cast(shape.type, of_seen(b, h, i, values * (exp2(a.m(b, h, i) * scale - whole.top) / whole.sum)));
+    });
+    a.lse = compute(named("lse"), {B, H, S}, [&](Expr b, Expr h, Expr i) {
+        const SoftmaxSum whole = divided_by(b, h, i);
+        return whole.top + log2(whole.sum);
+    });
+    return a;
+}
+
+}  // namespace tw::schedules

@@ -1,0 +1,242 @@
+// What gradients of attention of packed sequences are.
+#include <algorithm>
+#include <cmath>
+
+#include "dsl/differentiate.h"
+#include "schedules/varlen_gradients.h"
+#include "schedules/whole_tiles.h"
+#include "support/error.h"
+
+namespace tw::schedules {
+namespace {
+
+const double to_base_2 = std::log2(std::exp(1.0));
+
+double scale_of(const VarlenShape& shape) { return 1 / std::sqrt(as_double(shape.depth)); }
+
+/// What tiles of one side go through of the other: elements from the tile's first on, in whole steps.
+struct Walk {
+    Tensor tiles;  ///< the table
+    int64_t of_tile, step, most;
+    int64_t multiple;  ///< of the first
+
+    Expr tile(const Expr& element) const { return element / of_tile; }
+    Axis axis(const std::string& name, const Expr& element) const {
+        const Expr steps = (cast(i64, tiles(tile(element), 1)) + (step - 1)) / step;
+        return reduce_axis(name, min(steps * step, most));
+    }
+    /// Of `all`, [elements, heads, extent], those of each tile.
+    Tensor view(const std::string& name, const Tensor& all) const {
+        return compute(name, {tiles.shape()[0], most, all.shape()[1], all.shape()[2]},
+                       [&](Expr t, Expr i, Expr h, Expr x) { return padded(all, 0.0)(first(t) + i, h, x); });
+    }
+    /// Of numbers, [heads, elements].
+    Tensor view_of_numbers(const std::string& name, const Tensor& all) const {
+        return compute(name, {tiles.shape()[0], all.shape()[0], most},
+                       [&](Expr t, Expr h, Expr i) { return padded(all, 0.0)(h, first(t) + i); });
+    }
+
+private:
+    Expr first(const Expr& t) const { return cast(i64, tiles(t, 0)) / multiple * multiple; }
+};
+
+Expr is_seen(const Tensor& seen, const Expr& element, const Expr& other) {
+    return cast(i64, seen(element, 0)) <= other && other < cast(i64, seen(element, 1));
+}
+
+/// Scores of one kernel, and what rules make of them. `at` is where a score stands, `element` what one of its tensors
+/// has there, and `lse` and `delta` those of its row.
+struct ScoresAt {
+    std::string suffix;
+    Shape extents;
+    std::function<ScorePlace(const Expr& h, const Expr& i, const Expr& j)> place;
+    std::function<Expr(const Expr&h, const Expr&i, const Expr&j)> score, of_values, lse, delta, is_seen;
+};
+
+VarlenScores declare_scores(const VarlenShape& shape, const AttentionRules& rules, const ScoresAt& at) {
+    VarlenScores of;
+    of.s = compute("s" + at.suffix, at.extents, [&](Expr h, Expr i, Expr j) {
+        return rules.score ? at.score(h, i, j) * scale_of(shape) : at.score(h, i, j);
+    });
+    const double scale = rules.score ? to_base_2 : to_base_2 * scale_of(shape);
+    auto changed = [&](const Expr& h, const Expr& i, const Expr& j) {
+        return rules.score ? changed_by(rules.score, of.s(h, i, j), at.place(h, i, j)) : of.s(h, i, j);
+    };
+    of.p = compute("p" + at.suffix, at.extents, [&](Expr h, Expr i, Expr j) {
+        return select(at.is_seen(h, i, j), exp2(changed(h, i, j) * scale - at.lse(h, i, j)), 0.0);
+    });
+    of.w = of.p;
+    if (rules.weights)
+        of.w = compute("w" + at.suffix, at.extents, [&](Expr h, Expr i, Expr j) {
+            return weighed_by(rules.weights, of.p(h, i, j), at.place(h, i, j));
+        });
+    of.dp = compute("dp" + at.suffix, at.extents, [&](Expr h, Expr i, Expr j) { return at.of_values(h, i, j); });
+    of.ds = compute("ds" + at.suffix, at.extents, [&](Expr h, Expr i, Expr j) {
+        const Expr p = of.p(h, i, j);
+        Expr of_weight = of.dp(h, i, j);
+        if (rules.weights)
+            of_weight = adjoint_of_argument(weighed_by(rules.weights, p, at.place(h, i, j)), of_weight, of.p);
+        const Expr adjoint = p * (of_weight - at.delta(h, i, j));
+        const Expr of_score = rules.score ? adjoint_of_argument(changed(h, i, j), adjoint, of.s) : adjoint;
+        // What is not seen has no place, and weighs 0: a slope of 1 needs none.
+        return equal(of_score, adjoint) ? adjoint : select(at.is_seen(h, i, j), of_score, 0.0);
+    });
+    return of;
+}
+
+/// Over rows and the keys of their tiles.
+VarlenScores scores_of_queries(const VarlenShape& shape, const VarlenGradients& a, const AttentionRules& rules,
+                               const Walk& through) {
+    const auto& [S, N, H, D, E, G, type] = shape;
+    const Axis d = reduce_axis("d", D), w = reduce_axis("w", E);
+    return declare_scores(
+        shape, rules,
+        {.suffix = "_of_dq",
+         .extents = {H, S, through.most},
+         .place = [&](const Expr& h, const Expr& i, const Expr& j) { return place_of_row(a.places, h, i, j); },
+         .score =
+             [&](const Expr& h, const Expr& i, const Expr& j) {
+                 return sum(cast(f32, a.q(i, h, d)) * cast(f32, a.k_tile(through.tile(i), j, h / shape.group, d)), d);
+             },
+         .of_values =
+             [&](const Expr& h, const Expr& i, const Expr& j) {
+                 return sum(cast(f32, a.g(i, h, w)) * cast(f32, a.v_tile(through.tile(i), j, h / shape.group, w)), w);
+             },
+         .lse = [&](const Expr& h, const Expr& i, const Expr&) { return a.lse_of_queries(h, i); },
+         .delta = [&](const Expr& h, const Expr& i, const Expr&) { return a.delta(h, i); },
+         .is_seen = [&](const Expr&, const Expr& i, const Expr& j) { return is_seen(a.seen, i, j); }});
+}
+
+/// Over keys and the rows of their tiles.
+VarlenScores scores_of_keys(const VarlenShape& shape, const VarlenGradients& a, const AttentionRules& rules,
+                            const Walk& through, const std::string& suffix) {
+    const auto& [S, N, H, D, E, G, type] = shape;
+    const Axis d = reduce_axis("d", D), w = reduce_axis("w", E);
+    return declare_scores(
+        shape, rules,
+        {.suffix = suffix,
+         .extents = {H, through.most, N},
+         .place = [&](const Expr& h, const Expr& i, const Expr& j) { return place_of_key(a.places_of_keys, h, i, j); },
+         .score =
+             [&](const Expr& h, const Expr& i, const Expr& j) {
+                 return sum(cast(f32, a.q_tile(through.tile(j), i, h, d)) * cast(f32, a.k(j, h / shape.group, d)), d);
+             },
+         .of_values =
+             [&](const Expr& h, const Expr& i, const Expr& j) {
+                 return sum(cast(f32, a.g_tile(through.tile(j), i, h, w)) * cast(f32, a.v(j, h / shape.group, w)), w);
+             },
+         .lse = [&](const Expr& h, const Expr& i, const Expr& j) { return a.lse_tile(through.tile(j), h, i); },
+         .delta = [&](const Expr& h, const Expr& i, const Expr& j) { return a.delta_tile(through.tile(j), h, i); },
+         .is_seen = [&](const Expr&, const Expr& i, const Expr& j) { return is_seen(a.seen_of_keys, j, i); }});
+}
+
+/// What a score without a value takes of a row's softmax, its weights' sum being 1, times what that is worth there.
+Tensor gradient_of_sinks(const VarlenShape& shape, const VarlenGradients& a, const Tensor& sinks) {
+    const Axis i = reduce_axis("of_row", shape.rows);
+    return compute("d_" + sinks.name(), {shape.heads},
+                   [&](Expr h) { return -sum(exp2(sinks(h) * to_base_2 - a.lse(h, i)) * a.delta(h, i), i); });
+}
+
+void declare_inputs(const VarlenShape& shape, const GradientTiles& tiles, const VarlenSaved& saved, bool by_rule,
+                    VarlenGradients& a) {
+    const auto& [S, N, H, D, E, G, type] = shape;
+    auto given = [](const Tensor& tensor, const std::string& name, Type of, const Shape& extents) {
+        return tensor.defined() ? tensor : input(name, of, extents);
+    };
+    a.q = given(saved.q, "q", type, {S, H, D});
+    a.k = given(saved.k, "k", type, {N, H / G, D});
+    a.v = given(saved.v, "v", type, {N, H / G, E});
+    a.g = given(saved.g, "g", type, {S, H, E});
+    a.o = given(saved.o, "o", type, {S, H, E});
+    a.lse = given(saved.lse, "lse", f32, {H, S});
+    a.tiles = given(saved.tiles, "tiles", i32, {divided(S, tiles.query_rows), 2});
+    a.seen = given(saved.seen, "seen", i32, {S, 2});
+    a.tiles_of_keys = given(saved.tiles_of_keys, "tiles_of_keys", i32, {divided(N, tiles.key_rows), 2});
+    a.seen_of_keys = given(saved.seen_of_keys, "seen_of_keys", i32, {N, 2});
+    a.places = given(saved.places, "places", i32, {S, numbers_of_place});
+    a.places_of_keys = given(saved.places_of_keys, "places_of_keys", i32, {N, numbers_of_place});
+    // As many as boxes of them want; those behind the last row are its own.
+    const int64_t with_more = rounded_up(S, rows_of_box);
+    auto there = [&](const Expr& i) { return with_more == shape.rows ? i : min(i, shape.rows - 1); };
+    const Axis e = reduce_axis("e", E);
+    a.delta = compute("delta", {H, with_more}, [&](Expr h, Expr i) {
+        return sum(cast(f32, a.g(there(i), h, e)) * cast(f32, a.o(there(i), h, e)), e);
+    });
+    // Of a row that a rule leaves no key, so that its weights are 0.
+    a.lse_of_keys = a.lse;
+    if (with_more != S || by_rule)
+        a.lse_of_keys = compute("lse_of_keys", {H, with_more}, [&](Expr h, Expr i) {
+            const Expr lse = a.lse(h, there(i));
+            return by_rule ? select(lse == -infinity, infinity, lse) : lse;
+        });
+    a.lse_of_queries = by_rule ? a.lse_of_keys : a.lse;
+}
+
+}  // namespace
+
+VarlenGradients declare_varlen_gradients(const VarlenShape& shape, const GradientTiles& tiles, const VarlenSaved& saved,
+                                         const AttentionRules& rules, std::source_location where) {
+    check_varlen(shape, where);
+    require_gradient_tiles(tiles, where);
+    check_sinks(shape.heads, rules.sinks);
+    const auto& [S, N, H, D, E, G, type] = shape;
+    if (tiles.passes.kept)
+        throw_error(Error, "varlen attention: adjoints of scores cannot be kept; declare gradients without");
+    VarlenGradients a;
+    declare_inputs(shape, tiles, saved, rules.score != nullptr, a);
+    if (rules.sinks.defined()) a.d_sinks = gradient_of_sinks(shape, a, rules.sinks);
+    const Walk keys{a.tiles, tiles.query_rows, tiles.query_step, rounded_up(N, tiles.query_step), 1},
+        rows{a.tiles_of_keys, tiles.key_rows, tiles.key_step, rounded_up(S, tiles.key_step), rows_of_box};
+    a.k_tile = keys.view("k_of_dq", a.k), a.v_tile = keys.view("v_of_dq", a.v);
+    a.q_tile = rows.view("q_tile", a.q), a.g_tile = rows.view("g_tile", a.g);
+    a.lse_tile = rows.view_of_numbers("lse_tile", a.lse_of_keys);
+    a.delta_tile = rows.view_of_numbers("delta_tile", a.delta);
+    a.of_queries = scores_of_queries(shape, a, rules, keys);
+    a.of_keys = scores_of_keys(shape, a, rules, rows, "_of_dk");
+    a.of_values = tiles.passes.together ? a.of_keys : scores_of_keys(shape, a, rules, rows, "_of_dv");
+    a.dq = compute("dq", {S, H, D}, [&](Expr i, Expr h, Expr x) {
+        const Axis j = keys.axis("j", i);
+        const Expr total = sum(a.of_queries.ds(h, i, j) * cast(f32, a.k_tile(keys.tile(i), j, h / shape.group, x)), j);
+        return cast(shape.type, total * scale_of(shape));
+    });
+    // Over the rows of a tile, of all heads that share those of keys.
+    auto of_heads = [&](const Expr& j, const Expr& h, const Tensor& weights, const Tensor& view, const Expr& x) {
+        const Axis i = rows.axis("i", j), in_group = reduce_axis("h_of_group", shape.group);
+        const Expr head = shape.group == 1 ? h : h * shape.group + in_group;
+        const Expr term = weights(head, i, j) * cast(f32, view(rows.tile(j), i, head, x));
+        return shape.group == 1 ? sum(term, i) : sum(term, {in_group, i});
+    };
+    a.dk = compute("dk", {N, H / G, D}, [&](Expr j, Expr h, Expr x) {
+        return cast(shape.type, of_heads(j, h, a.of_keys.ds, a.q_tile, x) * scale_of(shape));
+    });
+    a.dv = compute("dv", {N, H / G, E}, [&](Expr j, Expr h, Expr x) {
+        return cast(shape.type, of_heads(j, h, a.of_values.w, a.g_tile, x));
+    });
+    return a;
+}
+
+Tensor with_varlen_gradients(const VarlenAttention& attention, const VarlenShape& shape, const VarlenTiles& forward,
+                             const GradientTiles& tiles, std::source_location where) {
+    if (forward.rows != tiles.query_rows)
+        throw_error(Error,
+                    "varlen attention: its tables are of {} rows a tile, those of gradients of {}; give both "
+                    "the same",
+                    forward.rows, tiles.query_rows);
+    const VarlenAttention& a = attention;
+    std::vector<Tensor> inputs{a.q, a.k, a.v};
+    if (a.rules.sinks.defined()) inputs.push_back(a.rules.sinks);
+    auto function = [=](const Tensor& o, const Tensor& adjoint) {
+        const Shape extents(o.shape().begin(), o.shape().end());
+        const Tensor g =
+            compute("g_of_o", extents, [&](Expr i, Expr h, Expr e) { return cast(shape.type, adjoint(i, h, e)); });
+        VarlenSaved saved{.q = a.q, .k = a.k, .v = a.v, .g = g, .o = o, .lse = a.lse, .tiles = a.tiles, .seen = a.seen};
+        saved.places = a.places;
+        const VarlenGradients made = declare_varlen_gradients(shape, tiles, saved, a.rules);
+        std::vector<Tensor> all{made.dq, made.dk, made.dv};
+        if (made.d_sinks.defined()) all.push_back(made.d_sinks);
+        return all;
+    };
+    return with_gradient(a.o, inputs, function, where);
+}
+
+}  // namespace tw::schedules
