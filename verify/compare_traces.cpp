@@ -270,6 +270,27 @@ Traces with_askers_in_order(Traces blocks) {
     return blocks;
 }
 
+/// Whether there are threads behind those of the original, which meet all others and do nothing else.
+bool stand_by(const Traces& original, const Traces& mutant) {
+    auto does_nothing = [](const TracedOperation& operation) {
+        return operation.kind == Kind::Idle || (operation.kind == Kind::Barrier && operation.number == 0);
+    };
+    auto stands_by = [&](const ThreadTrace& thread) {
+        return !thread.relied && thread.accesses.empty() && std::ranges::all_of(thread.before, does_nothing) &&
+               std::ranges::all_of(thread.after, does_nothing);
+    };
+    auto in_block = [&](const std::vector<ThreadTrace>& own, const std::vector<ThreadTrace>& more) {
+        return own.size() < more.size() &&
+               std::all_of(more.begin() + static_cast<ptrdiff_t>(own.size()), more.end(), stands_by);
+    };
+    return std::ranges::equal(original, mutant, in_block);
+}
+
+Traces without_threads_behind(const Traces& original, Traces mutant) {
+    for (size_t b = 0; b < original.size(); ++b) mutant[b].resize(original[b].size());
+    return mutant;
+}
+
 Sameness why_same_blocks(const Traces& original, const Traces& mutant) {
     if (original.size() != mutant.size()) return {};
     Sameness all{kTheSame};
@@ -301,6 +322,11 @@ void normalise(std::vector<ThreadTrace>& threads) {
 }
 
 Sameness why_same(const Traces& original, const Traces& mutant) {
+    if (stand_by(original, mutant)) {
+        Sameness same = why_same(original, without_threads_behind(original, mutant));
+        if (same.reason.empty()) return {};
+        return {same.reason + ", beside threads that do nothing", true};
+    }
     Sameness same = why_same_blocks(original, mutant);
     if (!same.reason.empty()) return same;
     same = why_same_blocks(with_askers_in_order(original), with_askers_in_order(mutant));

@@ -47,6 +47,23 @@ TEST(CompareTraces, DifferentOperationsAreNotTheSame) {
     EXPECT_EQ(why_same({original}, {original, original}).reason, "");
 }
 
+/// They could only make the kernel hang, or find no registers.
+TEST(CompareTraces, ThreadsMayStandBy) {
+    const Threads original = warpgroup({barrier(0), other(1)}, {{5, {barrier(0), wait(2, 0)}}});
+    auto beside = [&](const std::vector<TracedOperation>& more) {
+        Threads threads = original;
+        for (const ThreadTrace& thread : warpgroup(more)) threads.push_back(thread);
+        return compared(original, threads);
+    };
+    const TracedOperation idle{.operation = 3, .kind = Kind::Idle};
+    EXPECT_EQ(beside({barrier(0), idle}).reason, "every thread does the same, beside threads that do nothing");
+    EXPECT_TRUE(beside({barrier(0), idle}).unless_it_hangs);
+    for (const TracedOperation& act : {other(2), result(2), arrival(2), wait(2, 0), barrier(1)})
+        EXPECT_EQ(beside({barrier(0), act}).reason, "");
+    EXPECT_EQ(compared(original, warpgroup({barrier(0), other(2)})).reason, "");
+    EXPECT_EQ(compared(original, {original.begin(), original.end() - 1}).reason, "");
+}
+
 TEST(CompareTraces, AnyBlockOfAClusterAsksForItsBoxes) {
     auto asks = [](uint64_t first, uint64_t second) {
         TracedOperation one{.operation = first, .kind = Kind::Multicast},
