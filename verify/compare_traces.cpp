@@ -106,6 +106,17 @@ void mark_unused_barriers(std::vector<ThreadTrace>& threads) {
             }
 }
 
+/// Waits for the phase before the first, which has ended: each thread's first at a barrier, for parity 1.
+void mark_waits_for_nothing(std::vector<ThreadTrace>& threads) {
+    for (ThreadTrace& thread : threads) {
+        std::set<uint64_t> waited;
+        for (auto* part : {&thread.before, &thread.after})
+            for (TracedOperation& operation : *part)
+                if (operation.kind == Kind::Wait && waited.insert(operation.place).second && operation.number == 1)
+                    operation.kind = Kind::Idle;
+    }
+}
+
 bool tells_that_it_is_done(const ThreadTrace& thread) {
     return std::any_of(thread.after.begin(), thread.after.end(),
                        [](const TracedOperation& operation) { return operation.kind == Kind::Arrival; });
@@ -319,6 +330,7 @@ void normalise(std::vector<ThreadTrace>& threads) {
     mark_dead_stores(threads);
     mark_unused_barriers(threads);
     mark_superfluous_waits(threads);
+    mark_waits_for_nothing(threads);
 }
 
 Sameness why_same(const Traces& original, const Traces& mutant) {

@@ -53,7 +53,7 @@ private:
     struct Facts {
         bool undefined = false, finite = true;
         bool below = true;  // finite, or -infinity
-        int64_t lo, hi;  // of an integer
+        int64_t lo, hi;     // of an integer
     };
     struct Hash {
         size_t operator()(const Node& node) const;

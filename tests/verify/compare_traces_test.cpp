@@ -64,6 +64,20 @@ TEST(CompareTraces, ThreadsMayStandBy) {
     EXPECT_EQ(compared(original, {original.begin(), original.end() - 1}).reason, "");
 }
 
+/// A ring's stages are empty before they have been filled for the first time.
+TEST(CompareTraces, TheFirstWaitForAnEmptyStageIsForNothing) {
+    const std::vector<TracedOperation> own = {wait(7, 1), other(1), wait(7, 0), other(2), wait(7, 1), other(3)};
+    auto without = [&](size_t which) {
+        std::vector<TracedOperation> left = own;
+        left.erase(left.begin() + static_cast<ptrdiff_t>(which));
+        return compared(warpgroup(own), warpgroup(left));
+    };
+    EXPECT_EQ(without(0).reason, "every thread does the same, but for what has no effect");
+    EXPECT_TRUE(without(0).unless_it_hangs);
+    for (size_t which = 1; which < own.size(); ++which) EXPECT_EQ(without(which).reason, "");
+    EXPECT_EQ(compared(warpgroup({wait(7, 0), other(1), wait(7, 1)}), warpgroup({other(1), wait(7, 1)})).reason, "");
+}
+
 TEST(CompareTraces, AnyBlockOfAClusterAsksForItsBoxes) {
     auto asks = [](uint64_t first, uint64_t second) {
         TracedOperation one{.operation = first, .kind = Kind::Multicast},

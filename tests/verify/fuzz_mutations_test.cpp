@@ -103,7 +103,8 @@ TEST(Terms, LawsKeepTheValue) {
     EXPECT_EQ(of(BinaryOp::Mul, zero, terms.unary(UnaryOp::Exp2, Type::F32, of(BinaryOp::Sub, any, guarded))), zero);
     EXPECT_NE(of(BinaryOp::Mul, zero, terms.unary(UnaryOp::Exp2, Type::F32, of(BinaryOp::Sub, guarded, any))), zero);
     EXPECT_EQ(terms.value(terms.binary(BinaryOp::Equal, Type::Bool, of(BinaryOp::Max, any, x), none_yet)), 0);
-    EXPECT_EQ(terms.value(terms.binary(BinaryOp::Equal, Type::Bool, of(BinaryOp::Max, any, any), none_yet)), std::nullopt);
+    EXPECT_EQ(terms.value(terms.binary(BinaryOp::Equal, Type::Bool, of(BinaryOp::Max, any, any), none_yet)),
+              std::nullopt);
     EXPECT_NE(of(BinaryOp::Mul, zero, terms.select(Type::F32, empty, zero, terms.undefined(Type::F32))), zero);
     // Float addition is not associative.
     Term z = terms.symbol(Type::F32, 0, 2);
