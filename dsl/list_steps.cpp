@@ -41,6 +41,14 @@ Named stages_named(Edit& edit, const std::vector<StageRef>& stages, const char* 
     return all;
 }
 
+/// The only reduce loop of a stage, if it is the innermost of three loops or more and its extent is known; else -1.
+int only_terms(const Schedule::State& state, const std::vector<Loop>& loops) {
+    const auto reduces = [&](const Loop& loop) { return state.loops[loop.id].reduces; };
+    if (loops.size() < 3 || !reduces(loops.back()) || std::ranges::count_if(loops, reduces) != 1) return -1;
+    const auto extent = as_constant(state.loops[loops.back().id].extent);
+    return extent && *extent > 0 ? loops.back().id : -1;
+}
+
 }  // namespace
 
 std::vector<Loop> Schedule::split(Loop loop, const std::vector<int64_t>& sizes, Tail tail,
@@ -149,7 +157,13 @@ void Schedule::mma(const std::vector<StageRef>& stages, MatrixUnit unit, std::so
     Named all;
     ListStep list(*this, where, [&](Edit& edit) { all = stages_named(edit, stages, "mma"); });
     for (const StageRef& stage : stages) {
-        const std::vector<Loop> loops = all_loops(stage, where);
+        std::vector<Loop> loops = all_loops(stage, where);
+        if (const int terms = only_terms(*state_, loops); terms >= 0) {  // all sums of a tile are kept
+            const LoopRecord k = state_->loops[terms];
+            const auto [around, inside] = split(loops.back(), *as_constant(k.extent), {"", k.name}, where);
+            order({around, loops.end()[-3], loops.end()[-2], inside}, where);
+            loops = all_loops(stage, where);
+        }
         user_check(loops.size() >= 3, where, "mma: a stage has {} loops; it takes three, m, n and k", loops.size());
         mma(stage, unit, {.m = loops.end()[-3], .n = loops.end()[-2], .k = loops.back()}, where);
     }
