@@ -183,9 +183,11 @@ int main(int argc, char** argv) {
     lesson.show_lines(both, {"_registers<", "wgmma_wait"});
     lesson.run(both, flops, "dk and dv");
 
-    lesson.say("Causal: a key has no queries in front of it, and the same step leaves them out, transposed:");
-    Gradients causal(heads, length, depth, true);
-    lesson.run(of_keys_and_values(causal, depth, Until::Skip), flops / 2, "causal dk and dv");
+    if (lesson.device()->kind() == DeviceKind::Cuda) {
+        lesson.say("Causal: a key has no queries in front of it, and the same step leaves them out, transposed:");
+        Gradients causal(heads, length, depth, true);
+        lesson.run(of_keys_and_values(causal, depth, Until::Skip), flops / 2, "causal dk and dv");
+    }
 
     lesson.say(
         "schedules/attention_backward.cpp has both kernels, for any lengths, grouped heads and head sizes, with the "
