@@ -36,9 +36,37 @@ void Edit::commit(const std::string& cpp, const std::string& saved) {
     refresh_regions(state, where);
     check_lengths_alike(state, where);
     state.tree = cut_loops(state, build_tree(state, where), where);
-    state.trace.push_back({cpp, handles_, where, step_place(where)});
-    state.saved.push_back(saved);
+    record(cpp, saved);
+}
+
+void Edit::record(const std::string& cpp, const std::string& saved) {
+    if (state.list_handles) {
+        *state.list_handles += handles_;
+    } else {
+        state.trace.push_back({cpp, handles_, where, step_place(where)});
+        state.saved.push_back(saved);
+    }
     *target_ = std::move(state);
+}
+
+ListStep::ListStep(Schedule& schedule, std::source_location where, const std::function<void(Edit&)>& names)
+    : target_(schedule.state_), before_(std::make_unique<State>(*target_)), where_(where) {
+    internal_check(!target_->list_handles, "a list's step in another one's");
+    Edit edit(target_, where);
+    names(edit);
+    edit.state.list_handles = "";
+    edit.record("", "");
+}
+
+ListStep::~ListStep() {
+    if (before_) target_ = std::move(before_);
+}
+
+void ListStep::commit(const std::string& cpp, const std::string& saved) {
+    target_->trace.push_back({cpp, *target_->list_handles, where_, step_place(where_)});
+    target_->saved.push_back(saved);
+    target_->list_handles.reset();
+    before_.reset();
 }
 
 void Edit::note(Schedule& schedule, const std::string& line) { schedule.state_->notes.push_back(line); }
@@ -59,6 +87,8 @@ int Edit::alive(const Loop& loop, const char* what) const {
     bool own = loop.id < static_cast<int>(state.loops.size()) && state.loops[loop.id].origin == loop.origin;
     if (!own) refuse_foreign(*loop.origin, "loop", what);
     const LoopRecord& record = state.loops[loop.id];
+    user_check(record.dead_step < static_cast<int>(state.trace.size()), where, "{}: loop '{}' is named twice", what,
+               record.name);
     if (record.dead_step >= 0) {
         const Step& consumer = state.trace[record.dead_step];
         user_error(where, "{}: loop '{}' is gone: step [{}] {} ({}) consumed it; use the loops that it returned", what,

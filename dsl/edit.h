@@ -1,5 +1,6 @@
 // What every schedule primitive is made of: an edit of a copy of the state, which takes its place when it holds.
 #pragma once
+#include <functional>
 #include <memory>
 #include <source_location>
 #include <string>
@@ -37,12 +38,30 @@ public:
     int step;
 
 private:
+    friend class ListStep;
+    void record(const std::string& cpp, const std::string& saved);
     void take_handle(int loop);
     std::string name_of_root(int loop);
     [[noreturn]] void refuse_foreign(const Origin& origin, const char* kind, const char* what) const;
 
     std::unique_ptr<Schedule::State>& target_;
     std::string handles_;  // statements
+};
+
+/// Steps on each of a list that are one step of the trace: all or none.
+class ListStep {
+public:
+    /// `names` takes the handles of all that the list names, as they are before the step.
+    ListStep(Schedule& schedule, std::source_location where, const std::function<void(Edit&)>& names);
+    ~ListStep();
+    ListStep(const ListStep&) = delete;
+    ListStep& operator=(const ListStep&) = delete;
+    void commit(const std::string& cpp, const std::string& saved);
+
+private:
+    std::unique_ptr<Schedule::State>& target_;
+    std::unique_ptr<Schedule::State> before_;
+    std::source_location where_;
 };
 
 /// Adds a stage with loops of its own; returns its index.
@@ -55,6 +74,8 @@ void fit_root_loops(Schedule::State& state, int stage, std::source_location wher
 std::string unique_stage_name(const Schedule::State& state, const std::string& wanted);
 /// Throws Error if a step cannot replace the loop, which is bound, pipelined, cut and so on.
 void require_serial(const Edit& edit, int loop, const char* what);
+/// What C++ calls it.
+std::string level_text(Level level);
 /// Throws Error if the loop cannot be bound to the level.
 void check_level(const Edit& edit, const LoopRecord& loop, Level level);
 /// Buffers of a copy in a pipelined loop, or of one for an iteration of a persistent kernel.

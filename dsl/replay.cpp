@@ -181,10 +181,54 @@ private:
             StageRef out = operand(), in = operand();
             schedule_.in_place(out.tensor_, in.tensor_, where_);
         } else {
+            return list_step(verb);
+        }
+        return true;
+    }
+
+    /// Steps on several loops or stages at once.
+    bool list_step(const std::string& verb) {
+        if (verb == "split_by") {
+            const Loop loop = next_loop();
+            const Tail tail = word() == "mask" ? Tail::Mask : Tail::Divide;
+            std::vector<int64_t> sizes;
+            for (int left = count(); left > 0; --left) sizes.push_back(integer());
+            std::vector<std::string> names;
+            for (std::string name = name_or_none(); !name.empty(); name = name_or_none()) names.push_back(name);
+            schedule_.split(loop, sizes, tail, names, where_);
+        } else if (verb == "fuse_all") {
+            std::vector<Loop> loops;
+            for (int left = count(); left > 0; --left) loops.push_back(next_loop());
+            schedule_.fuse(loops, name_or_none(), where_);
+        } else if (verb == "bind_all") {
+            const Level to = level(word());
+            schedule_.bind(rest_as_loops(), to, where_);
+        } else if (verb == "at_all") {
+            const Loop loop = next_loop();
+            const Memory where_to = memory(word());
+            schedule_.at(rest_as_stages(), loop, where_to, where_);
+        } else if (verb == "stages") {
+            const Memory where_to = memory(word());
+            const Loop loop = next_loop();
+            const std::string rounded = word();
+            std::vector<CopyOf> copies;
+            for (int left = count(); left > 0; --left) {
+                std::vector<StageRef> readers;
+                for (int each = count(); each > 0; --each) readers.push_back(next_stage());
+                copies.emplace_back(readers, operand());
+            }
+            schedule_.stage(copies, where_to, loop, rounded == "as_it_is" ? std::nullopt : std::optional(type(rounded)),
+                            where_);
+        } else if (verb == "mma_all") {
+            const MatrixUnit unit = matrix_unit(word());
+            schedule_.mma(rest_as_stages(), unit, where_);
+        } else {
             return false;
         }
         return true;
     }
+
+    int count() { return std::clamp(integer(), 0, 1 << 10); }
 
     std::string word() {
         std::string text;
@@ -222,6 +266,13 @@ private:
         for (int id; words_ >> id;) loops.push_back(schedule_.numbered_loop(id));
         words_.clear();
         return loops;
+    }
+
+    std::vector<StageRef> rest_as_stages() {
+        std::vector<StageRef> stages;
+        for (int id; words_ >> id;) stages.push_back(schedule_.numbered_stage(id));
+        words_.clear();
+        return stages;
     }
 
     /// The stage, the kind and the number of each.

@@ -1,164 +1,20 @@
 // Schedules: how to compute. Each primitive checks, records itself in a trace, and rewrites the schedule tree.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <source_location>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "dsl/atoms.h"
-#include "dsl/target.h"
-#include "dsl/tensor.h"
-#include "dsl/tree.h"
+#include "dsl/schedule_options.h"
 
 namespace tw {
 
-#define TW_HERE std::source_location where = std::source_location::current()
-
 class Schedule;
 struct Bindings;  // what a launch is given: interpret.h
-
-/// What a handle stands for, and where it was made. A copy of a schedule shares those of what it has copied.
-struct Origin {
-    std::string name;            ///< of the loop or the stage
-    std::string outputs;         ///< of the schedule
-    std::source_location where;  ///< the step
-};
-
-/// A loop of a schedule. `split` and `fuse` consume their operands, `at` the loops of the stage that it moves. Steps
-/// refuse loops that their schedule does not have; a copy of a schedule has all loops that were there when it was made.
-struct Loop {
-    int id = -1;
-    std::shared_ptr<const Origin> origin = {};
-};
-/// A computation or a copy in a schedule; the same holds.
-struct Stage {
-    int id = -1;
-    std::shared_ptr<const Origin> origin = {};
-};
-
-/// A stage, named by its handle or by the tensor that it computes, and the line that names it.
-class StageRef {
-public:
-    StageRef(Stage stage, TW_HERE) : stage_(std::move(stage)), where_(where) {}
-    StageRef(const Tensor& tensor, TW_HERE) : tensor_(tensor), where_(where) {}
-    Stage stage_;
-    Tensor tensor_;
-    std::source_location where_;
-};
-
-/// How a split that does not divide ends.
-enum class Tail {
-    Divide,  ///< it must divide
-    Mask,    ///< the last iterations are masked
-};
-
-/// Names of the loops that a split makes: any text; one that is empty is left to the split, which suggests "i_outer"
-/// and "i_inner".
-struct SplitNames {
-    std::string outer, inner;
-};
-
-/// The iterations of a loop for which all masks and selects of the stage hold, as far as they compare indices.
-struct WherePartial {
-    StageRef stage;
-};
-inline WherePartial where_partial(const StageRef& stage) { return {stage}; }
-
-/// How a copy lies.
-enum class As {
-    Tensor,  ///< as the tensor does: its dimensions
-    Matrix,  ///< as the loops of the reader run: rows, columns and terms of a matrix instruction
-};
-
-/// How parts of a reduction come together.
-enum class Combine {
-    Workspace,  ///< they are stored, and a kernel behind combines them in order
-    Atomic,     ///< each is combined with the result in memory when it is made, in no fixed order
-    Search,     ///< of few scattered terms: each element finds the first and the last of its own, and combines those
-};
-
-/// What terms of a stream read in the place of a reduction r that still runs. What has been reduced is corrected when
-/// that changes, and behind the loop to the true r, so all give the same result, but for rounding.
-struct Reference {
-    enum class Kind {
-        Running,   ///< what r is so far
-        Lazy,      ///< what r was at some time before, until that differs from r by more than `by`, 0 or more
-        Offset,    ///< what r is so far, plus `by`
-        Constant,  ///< `by`: nothing is corrected in the loop
-    } kind = Kind::Running;
-    double by = 0;
-
-    static constexpr Reference running() { return {}; }
-    static constexpr Reference lazy(double by) { return {Kind::Lazy, by}; }
-    static constexpr Reference offset(double by) { return {Kind::Offset, by}; }
-    static constexpr Reference constant(double by) { return {Kind::Constant, by}; }
-};
-/// Of a reduction of the stream.
-struct ReferenceOf {
-    StageRef reduction;
-    Reference reference;
-};
-
-struct PipelineOptions {
-    int stages = 2;     ///< buffers of each copy: at most 16
-    int in_flight = 0;  ///< iterations whose wgmma may still run when the next one's start; less than `stages`
-};
-
-struct DelayOptions {
-    int iterations = 1;         ///< how many later: at most 8; 0 takes the delay back
-    StageRef before = Stage{};  ///< the late stages stand in front of this one, which comes first otherwise
-};
-
-/// Warps that a role has.
-struct Warps {
-    int count = 0;
-};
-constexpr Warps warps(int count) { return {count}; }
-constexpr Warps warpgroups(int count) { return {4 * count}; }
-/// Registers that each thread of a role has.
-struct Registers {
-    int count = 0;
-};
-constexpr Registers registers(int count) { return {count}; }
-
-/// Groups of a role's warps that take tiles in turn: one computes while another one stores (ping-pong, as in CUTLASS).
-struct PingPong {
-    int count = 1;
-};
-constexpr PingPong ping_pong(int count) { return {count}; }
-
-/// A group of warps and the stages that it runs.
-struct Role {
-    std::string name;
-    Warps warps;
-    Registers registers = {};  ///< 0: as many as all others
-    std::vector<StageRef> stages;
-    PingPong ping_pong = {};  ///< of the consumer: each group has `warps` / count of them
-};
-
-struct PersistentOptions {
-    int blocks = 0;              ///< 0: one for each multiprocessor of the target
-    bool longest_first = false;  ///< later iterations take longer: begins with the last ones, and has every other round
-                                 ///< of blocks go the other way, so that all end at about the same time
-    int stages = 1;  ///< buffers of what a role copies for a whole iteration: with 2, the next one's arrives meanwhile
-    bool dynamic = false;  ///< a block that is done takes the next iteration that none has begun, by a ticket from a
-                           ///< counter in global memory, instead of the one `blocks` further; with longest_first, the
-                           ///< first ticket is the last iteration
-};
-
-/// Which loops a matrix instruction takes over: rows and columns of the result, and terms.
-struct MmaLoops {
-    Loop m, n, k;
-};
-
-struct GridLevels {
-    Level x = Level::GridX, y = Level::GridY, z = Level::GridZ;
-};
-inline constexpr GridLevels grid;
-inline constexpr Level cluster = Level::Cluster, thread = Level::Thread, warpgroup = Level::Warpgroup,
-                       warp = Level::Warp, lane = Level::Lane, vector = Level::Vector, unrolled = Level::Unroll,
-                       serial = Level::Serial;
 
 /// One recorded step.
 struct Step {
@@ -218,6 +74,16 @@ public:
     std::array<Loop, 2> split(Loop loop, int64_t size, Tail tail, const SplitNames& names, TW_HERE);
     std::array<Loop, 2> split(Loop loop, int64_t size, const SplitNames& names, TW_HERE);
     std::array<Loop, 2> split(Loop loop, int64_t size, Tail tail = Tail::Divide, TW_HERE);
+    /// By each size in turn, the largest first: tiles, and parts of tiles. Names, if there are any, of all N + 1.
+    template <size_t N>
+    std::array<Loop, N + 1> split(Loop loop, const int64_t (&sizes)[N], Tail tail,
+                                  const std::vector<std::string>& names = {}, TW_HERE) {
+        std::array<Loop, N + 1> result;
+        std::ranges::copy(split(loop, std::vector<int64_t>(sizes, sizes + N), tail, names, where), result.begin());
+        return result;
+    }
+    std::vector<Loop> split(Loop loop, const std::vector<int64_t>& sizes, Tail tail,
+                            const std::vector<std::string>& names, TW_HERE);
     /// Replaces the loop of an axis by one that begins up to `elements` - 1 iterations earlier, so that each multiple
     /// of `elements` of its iterations is at a multiple of `elements` in the memory of `operand`, which the stage reads
     /// (or the stage itself) from element to element along the loop: rows of odd length. Iterations outside of the axis
@@ -252,11 +118,14 @@ public:
     /// iterations together on `cluster`, from sm_90 on: these blocks run together, and boxes that a role loads for
     /// those that differ in one of the loops only are loaded once, in parts, and multicast.
     void bind(Loop loop, Level level, TW_HERE);
+    void bind(const std::vector<Loop>& loops, Level level, TW_HERE);
     void unroll(Loop loop, TW_HERE) { bind(loop, Level::Unroll, where); }
 
     // B. Placement.
     /// Moves a producer, a consumer or a sibling output under the loop; its loops are fresh.
     void at(const StageRef& stage, Loop loop, TW_HERE);
+    /// All of them, readers first, with their elements in `memory`, if that is named.
+    void at(const std::vector<StageRef>& stages, Loop loop, Memory memory = Memory::Auto, TW_HERE);
     /// Computes several reductions over the same terms in one pass, along `loop`, a reduce loop of the one named last:
     /// each iteration reduces the same terms of all. The others stand where that one begins to reduce, with fresh
     /// loops over an iteration's terms inside; stages without reductions between them come under `loop`.
@@ -287,6 +156,16 @@ public:
     Stage stage(const StageRef& consumer, const StageRef& operand, Memory memory, Loop loop, As as, TW_HERE);
     /// One copy for several computations that read the operand under the loop: what all of them need.
     Stage stage(const std::vector<StageRef>& consumers, const StageRef& operand, Memory memory, Loop loop, TW_HERE);
+    /// Several copies, made in each iteration of the loop; with a type, rounded to it, see round_to.
+    template <size_t N>
+    std::array<Stage, N> stage(const CopyOf (&copies)[N], Memory memory, Loop loop, std::optional<Type> rounded = {},
+                               TW_HERE) {
+        std::array<Stage, N> result;
+        std::ranges::copy(stage(std::span(copies), memory, loop, rounded, where), result.begin());
+        return result;
+    }
+    std::vector<Stage> stage(std::span<const CopyOf> copies, Memory memory, Loop loop, std::optional<Type> rounded,
+                             TW_HERE);
     /// The whole operand, copied by a kernel of its own before the consumer's (memory is Memory::Global).
     Stage stage(const StageRef& consumer, const StageRef& operand, Memory memory, TW_HERE);
     /// The result is computed in `memory` and copied out at the end of each iteration of `loop`; of updates, the copy
@@ -349,6 +228,8 @@ public:
     /// what the factors depend on, whatever the expression's form. Their extents are multiples of an instruction's.
     /// Warps are bound outside of them; the lanes are the instruction's.
     void mma(const StageRef& stage, MatrixUnit unit, const MmaLoops& loops, TW_HERE);
+    /// Each over its three innermost loops: m, n and k, as they stand.
+    void mma(const std::vector<StageRef>& stages, MatrixUnit unit, TW_HERE);
     /// Has a copy into shared memory move its elements in a certain way, or fail at build with the reason. By default
     /// those in pipelines of more than two stages are asynchronous where that is legal.
     void via(const StageRef& copy, Copy how, TW_HERE);
@@ -425,6 +306,7 @@ public:
 private:
     friend class Replayer;
     friend class Edit;
+    friend class ListStep;
     /// The handle of what a trace numbers so; one that no step takes if there is none.
     Loop numbered_loop(int id) const;
     Stage numbered_stage(int id) const;

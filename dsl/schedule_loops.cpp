@@ -11,7 +11,6 @@
 #include "support/error.h"
 
 namespace tw {
-namespace {
 
 std::string level_text(Level level) {
     switch (level) {
@@ -19,6 +18,8 @@ std::string level_text(Level level) {
         default: return to_string(level);
     }
 }
+
+namespace {
 
 /// Not bound, and not a matrix instruction's.
 void require_own_serial(const Edit& edit, int loop, const char* what) {
@@ -158,15 +159,6 @@ Loop Schedule::fuse(Loop outer, Loop inner, const std::string& name, std::source
 }
 
 Loop Schedule::fuse(const std::vector<Loop>& loops, std::source_location where) { return fuse(loops, "", where); }
-
-Loop Schedule::fuse(const std::vector<Loop>& loops, const std::string& name, std::source_location where) {
-    user_check(!loops.empty(), where, "fuse: no loops; name at least one");
-    Schedule fused = *this;  // all or none
-    Loop all = loops[0];
-    for (size_t d = 1; d < loops.size(); ++d) all = fused.fuse(all, loops[d], d + 1 == loops.size() ? name : "", where);
-    *this = std::move(fused);
-    return all;
-}
 
 void Schedule::order(const std::vector<Loop>& loops, std::source_location where) {
     Edit edit(state_, where);

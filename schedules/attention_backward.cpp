@@ -63,12 +63,10 @@ private:
         int64_t lanes = 1;
         while (lanes < vectors && lanes < 32) lanes *= 2;
         auto [block, row] = s_.split(rows, threads_of_delta / lanes, Tail::Mask, {"row_block", "row"}, where_);
-        auto [part, in_part] =
-            s_.split(s_.reduce(a_.delta), lanes * neighbours, Tail::Mask, {"part", "in_part"}, where_);
-        auto [lane, element] = s_.split(in_part, neighbours, {"lane", "element"}, where_);
+        auto [part, lane, element] = s_.split(s_.reduce(a_.delta), {lanes * neighbours, neighbours}, Tail::Mask,
+                                              {"part", "lane", "element"}, where_);
         s_.bind(block, grid.x, where_);
-        s_.bind(row, thread, where_);
-        s_.bind(lane, thread, where_);
+        s_.bind({row, lane}, thread, where_);
         s_.unroll(element, where_);
     }
 
@@ -93,17 +91,21 @@ private:
                          const std::string& name) {
         auto [b, i, h, columns] = shape_.loops_of(s_, gradient, where_);
         const bool of_group = of_keys && shape_.group > 1;
-        const int64_t width = as_constant(s_.extent(columns)).value();
-        auto [x_tile, x] = s_.split(columns, padded_head(width), Tail::Mask, {"x_tile", "x"}, where_);
-        auto [block, in_block] = s_.split(i, rows, Tail::Mask, {"block", "in_block"}, where_);
-        auto [group, row] = s_.split(in_block, rows_of_warpgroup, {"group", "row"}, where_);
+        const auto [x_tile, x] = filled_up(columns, {"x_tile", "x"});
+        auto [block, group, row] =
+            s_.split(i, {rows, rows_of_warpgroup}, Tail::Mask, {"block", "group", "row"}, where_);
         auto [step, term] =
             s_.split(s_.reduce(gradient, of_group ? 1 : 0), step_extent, Tail::Mask, {"step", "term"}, where_);
-        auto [h_group, h_in_group] = s_.split(h, heads_side_by_side(of_keys), {"h_group", "h_in_group"}, where_);
-        const std::vector<Loop> tiles = shares_pairs(of_keys) ? std::vector<Loop>{h_group, block, h_in_group, b}
-                                                              : std::vector<Loop>{b, h_group, block, h_in_group};
+        const int64_t side_by_side = heads_side_by_side(of_keys);
+        std::vector<Loop> heads{h, block};
+        if (side_by_side > 1) {
+            auto [h_group, h_in_group] = s_.split(h, side_by_side, {"h_group", "h_in_group"}, where_);
+            heads = {h_group, block, h_in_group};
+        }
+        std::vector<Loop> tiles = heads;
+        tiles.insert(shares_pairs(of_keys) ? tiles.end() : tiles.begin(), b);
         std::vector<Loop> order = tiles;
-        order.push_back(x_tile);
+        order.insert(order.end(), x_tile.begin(), x_tile.end());
         if (!shares_steps(of_keys)) order.push_back(group);
         if (of_group) order.push_back(s_.reduce(gradient, 0));
         order.push_back(step);
@@ -155,17 +157,31 @@ private:
         return heads_in_l2(shape_.heads / group, bytes);
     }
 
-    /// The tile of scores or of their adjoints under a step, in registers; of keys by queries if `transposed`.
-    MmaLoops product_under(const Loop& step, const Tensor& product, int64_t terms, bool transposed) {
-        s_.at(product, step, where_);
-        s_.set_memory(product, Memory::Registers, where_);
-        auto [b, h, i, j] = s_.loops<4>(product, where_);
-        auto [k_tile, k] = s_.split(s_.reduce(product), padded_head(terms), Tail::Mask, {"k_tile", "k"}, where_);
-        std::vector<Loop> order{b, h};
-        const Loop m = transposed ? rows_of_group(j, order) : i, n = transposed ? i : j;
-        order.insert(order.end(), {k_tile, m, n, k});
-        s_.order(order, where_);
-        return {.m = m, .n = n, .k = k};
+    /// Elements of a head, as many as tiles have: with a loop over tiles around, if these are larger.
+    struct FilledUp {
+        std::vector<Loop> tiles;
+        Loop inside;
+    };
+    FilledUp filled_up(const Loop& loop, const SplitNames& names) {
+        const int64_t extent = as_constant(s_.extent(loop)).value(), padded = padded_head(extent);
+        if (extent == padded) return {{}, loop};
+        auto [tile, inside] = s_.split(loop, padded, Tail::Mask, names, where_);
+        return {{tile}, inside};
+    }
+
+    /// The tiles of scores and of their adjoints under a step, in registers; of keys by queries if `transposed`.
+    void products_under(const Loop& step, const std::vector<StageRef>& products, bool transposed) {
+        s_.at(products, step, Memory::Registers, where_);
+        for (const StageRef& product : products) {
+            auto [b, h, i, j] = s_.loops<4>(product, where_);
+            const auto [k_tile, k] = filled_up(s_.reduce(product), {"k_tile", "k"});
+            if (!transposed && k_tile.empty()) continue;
+            std::vector<Loop> order{b, h};
+            const Loop m = transposed ? rows_of_group(j, order) : i, n = transposed ? i : j;
+            order.insert(order.end(), k_tile.begin(), k_tile.end());
+            order.insert(order.end(), {m, n, k});
+            s_.order(order, where_);
+        }
     }
 
     /// A rule's masks stand in the probabilities, others in the scores.
@@ -177,49 +193,57 @@ private:
 
     bool keys_skip() const { return a_.skips && shape_.keys > rounded_up(tiles_.key_rows, tiles_.key_step); }
 
-    void keep(const Tensor& made, const Loop& step) {
-        s_.at(made, step, where_);
-        s_.set_memory(made, Memory::Registers, where_);
-        share_keys(s_.data_loops(made).back());
+    void keep(const std::vector<StageRef>& made, const Loop& step) {
+        s_.at(made, step, Memory::Registers, where_);
+        for (const StageRef& each : made) share_keys(s_.data_loops(each).back());
     }
-    /// What a gradient reads of it is rounded to the operands' type, in registers.
-    void round_for(const Tensor& gradient, const Tensor& made, const Loop& step) {
-        const Stage rounded = s_.stage(gradient, made, Memory::Registers, step, where_);
-        s_.round_to(rounded, shape_.type, where_);
-        share_keys(s_.data_loops(rounded).back());
+    /// What gradients read of it is rounded to the operands' type, in registers.
+    void round_for(const std::vector<CopyOf>& copies, const Loop& step) {
+        for (const Stage& rounded : s_.stage(copies, Memory::Registers, step, shape_.type, where_))
+            share_keys(s_.data_loops(rounded).back());
     }
 
-    /// The probabilities, and what dv reads of them, or of what a rule makes of them.
+    /// The adjoints of scores for dk, and the probabilities, or what a rule makes of them, for dv, if it is made
+    /// together with it.
+    void keep_for_keys(const AttentionScores& of, const Loop& step) {
+        const bool by_rule = of.w.operation() != of.p.operation();
+        std::vector<StageRef> adjoints;
+        for (const Tensor& each : a_.adjoints_of_pairs)  // they read what ds is made of
+            if (!each.same(a_.ds_kept)) adjoints.emplace_back(each, where_);
+        const bool is_read = !adjoints.empty() || (by_rule && tiles_.passes.together);
+        if (is_read) keep({of.ds}, step);
+        for (const StageRef& each : adjoints) s_.at(each, step, where_);
+        if (by_rule && tiles_.passes.together) inline_weights(of, step);
+        keep(is_read ? std::vector<StageRef>{of.p} : std::vector<StageRef>{of.ds, of.p}, step);
+        std::vector<CopyOf> rounded{{a_.dk, of.ds}};
+        if (tiles_.passes.together && !by_rule) rounded.insert(rounded.begin(), {a_.dv, of.p});
+        round_for(rounded, step);
+    }
     void keep_for_values(const AttentionScores& of, const Loop& step) {
         const bool by_rule = of.w.operation() != of.p.operation();
-        if (by_rule) {
-            round_for(a_.dv, of.w, step);
-            s_.inline_stage(of.w, where_);
-        }
-        keep(of.p, step);
-        if (!by_rule) round_for(a_.dv, of.p, step);
+        if (by_rule) inline_weights(of, step);
+        keep({of.p}, step);
+        if (!by_rule) round_for({{a_.dv, of.p}}, step);
+    }
+    void inline_weights(const AttentionScores& of, const Loop& step) {
+        round_for({{a_.dv, of.w}}, step);
+        s_.inline_stage(of.w, where_);
     }
 
     void schedule_queries() {
         const AttentionScores& of = a_.of_queries;
         const GradientNest n = nest_of(a_.dq, tiles_.query_rows, tiles_.query_step, false, "query_tile");
-        keep(of.ds, n.step);
-        keep(of.p, n.step);
-        round_for(a_.dq, of.ds, n.step);
+        keep({of.ds, of.p}, n.step);
+        round_for({{a_.dq, of.ds}}, n.step);
         s_.mma(a_.dq, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
-        MmaLoops of_s = product_under(n.step, of.s, shape_.depth, false),
-                 of_dp = product_under(n.step, of.dp, shape_.width, false);
+        products_under(n.step, {of.s, of.dp}, false);
         if (a_.skips && shape_.keys > rounded_up(tiles_.query_rows, tiles_.query_step)) skip_masked(n.step, of);
-        Stage queries = s_.stage(of.s, a_.q, Memory::Shared, n.tile, where_),
-              given = s_.stage(of.dp, a_.g, Memory::Shared, n.tile, where_);
-        Stage keys = s_.stage({of.s, a_.dq}, a_.k, Memory::Shared, n.step, where_),
-              values = s_.stage(of.dp, a_.v, Memory::Shared, n.step, where_);
-        s_.stage(of.p, a_.lse_of_queries, Memory::Registers, n.group, where_);
-        s_.stage(of.ds, a_.delta, Memory::Registers, n.group, where_);
+        auto [queries, given] = s_.stage({{of.s, a_.q}, {of.dp, a_.g}}, Memory::Shared, n.tile, {}, where_);
+        auto [keys, values] = s_.stage({{{of.s, a_.dq}, a_.k}, {of.dp, a_.v}}, Memory::Shared, n.step, {}, where_);
+        s_.stage({{of.p, a_.lse_of_queries}, {of.ds, a_.delta}}, Memory::Registers, n.group, {}, where_);
         std::vector<StageRef> loaded{queries, given, keys, values};
         move_lines(of, of.lines.of_keys, of.lines.of_rows, n, loaded);
-        s_.mma(of.s, wgmma, of_s, where_);
-        s_.mma(of.dp, wgmma, of_dp, where_);
+        s_.mma({of.s, of.dp}, wgmma, where_);
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
         s_.roles(loading_roles(s_.target(), loaded, a_.dq, {.warpgroups = tiles_.query_rows / rows_of_warpgroup}),
                  where_);
@@ -231,17 +255,11 @@ private:
         if (tiles_.passes.together) s_.stream({a_.dv, a_.dk}, n.step, where_);
         if (tiles_.passes.kept) s_.at(a_.ds_kept, n.step, where_);
         const Stage updates = tiles_.passes.added ? updates_of_queries(n.step) : Stage();
-        keep(of.ds, n.step);
-        for (const Tensor& adjoints : a_.adjoints_of_pairs)  // they read what ds is made of
-            if (!adjoints.same(a_.ds_kept)) s_.at(adjoints, n.step, where_);
-        if (tiles_.passes.together)
-            keep_for_values(of, n.step);
-        else
-            keep(of.p, n.step);
-        round_for(a_.dk, of.ds, n.step);
+        keep_for_keys(of, n.step);
         if (tiles_.passes.added) round_for_updates(updates, n.step);
-        s_.mma(a_.dk, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
-        if (tiles_.passes.together) {
+        if (!tiles_.passes.together) {
+            s_.mma(a_.dk, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
+        } else {
             auto [b, j, h, x] = shape_.loops_of(s_, a_.dv, where_);
             const Loop term = s_.all_loops(a_.dv).back();
             std::vector<Loop> order{b, h};
@@ -249,25 +267,22 @@ private:
             const Loop row = rows_of_group(j, order);
             order.insert(order.end(), {row, x, term});
             s_.order(order, where_);
-            s_.mma(a_.dv, wgmma, {.m = row, .n = x, .k = term}, where_);
+            s_.mma({a_.dk, a_.dv}, wgmma, where_);
         }
-        MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true),
-                 of_dp = product_under(n.step, of.dp, shape_.width, true);
+        products_under(n.step, {of.s, of.dp}, true);
         if (keys_skip()) skip_masked(n.step, of);
-        Stage keys = tiles_.passes.added ? s_.stage({of.s, updates}, a_.k, Memory::Shared, n.tile, where_)
-                                         : s_.stage(of.s, a_.k, Memory::Shared, n.tile, where_),
-              values = s_.stage(of.dp, a_.v, Memory::Shared, n.tile, where_);
-        Stage queries = s_.stage({of.s, a_.dk}, a_.q, Memory::Shared, n.step, where_);
-        Stage given = tiles_.passes.together ? s_.stage({of.dp, a_.dv}, a_.g, Memory::Shared, n.step, where_)
-                                             : s_.stage(of.dp, a_.g, Memory::Shared, n.step, where_);
-        Stage lse = s_.stage(of.p, a_.lse_of_keys, Memory::Shared, n.step, where_),
-              delta = s_.stage(readers_of(of, a_.delta), a_.delta, Memory::Shared, n.step, where_);
-        std::vector<StageRef> loaded{keys, values, queries, given, lse, delta};
+        std::vector<StageRef> of_keys{of.s}, of_given{of.dp};
+        if (tiles_.passes.added) of_keys.emplace_back(updates);
+        if (tiles_.passes.together) of_given.emplace_back(a_.dv);
+        auto [keys, values] = s_.stage({{of_keys, a_.k}, {of.dp, a_.v}}, Memory::Shared, n.tile, {}, where_);
+        std::vector<CopyOf> of_step{
+            {{of.s, a_.dk}, a_.q}, {of_given, a_.g}, {of.p, a_.lse_of_keys}, {readers_of(of, a_.delta), a_.delta}};
         for (const PairInput& input : tiles_.stage_pairs ? a_.of_pairs : std::vector<PairInput>())
-            loaded.push_back(s_.stage(readers_of(of, input.tensor), input.tensor, Memory::Shared, n.step, where_));
+            of_step.emplace_back(readers_of(of, input.tensor), input.tensor);
+        std::vector<StageRef> loaded{keys, values};
+        for (const Stage& copy : s_.stage(of_step, Memory::Shared, n.step, {}, where_)) loaded.emplace_back(copy);
         move_lines(of, of.lines.of_rows, of.lines.of_keys, n, loaded);
-        s_.mma(of.s, wgmma, of_s, where_);
-        s_.mma(of.dp, wgmma, of_dp, where_);
+        s_.mma({of.s, of.dp}, wgmma, where_);
         if (tiles_.passes.added) add_up(updates);
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
         s_.roles(loading_roles(s_.target(), loaded, a_.dk, {.warpgroups = tiles_.key_rows / rows_of_warpgroup}),
@@ -309,8 +324,7 @@ private:
     void schedule_kept() {
         const GradientNest n = nest_of(a_.dq, tiles_.query_rows, tiles_.query_step, false, "query_tile");
         if (keys_skip()) s_.skip(n.step, a_.dq, where_);  // as far as there is something written
-        Stage adjoints = s_.stage(a_.dq, a_.ds_kept, Memory::Shared, n.step, where_),
-              keys = s_.stage(a_.dq, a_.k, Memory::Shared, n.step, where_);
+        auto [adjoints, keys] = s_.stage({{a_.dq, a_.ds_kept}, {a_.dq, a_.k}}, Memory::Shared, n.step, {}, where_);
         s_.mma(a_.dq, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
         const int64_t bytes =
             tiles_.query_step * (tiles_.query_rows + padded_head(shape_.depth)) * bytes_of(shape_.type);
@@ -389,15 +403,14 @@ private:
         const GradientNest n = nest_of(a_.dv, tiles_.key_rows, tiles_.key_step, true, "value_tile");
         keep_for_values(of, n.step);
         s_.mma(a_.dv, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
-        MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true);
+        products_under(n.step, {of.s}, true);
         if (keys_skip()) skip_masked(n.step, of);
         Stage keys = s_.stage(of.s, a_.k, Memory::Shared, n.tile, where_);
-        Stage queries = s_.stage(of.s, a_.q, Memory::Shared, n.step, where_),
-              given = s_.stage(a_.dv, a_.g, Memory::Shared, n.step, where_),
-              lse = s_.stage(of.p, a_.lse_of_keys, Memory::Shared, n.step, where_);
+        auto [queries, given, lse] =
+            s_.stage({{of.s, a_.q}, {a_.dv, a_.g}, {of.p, a_.lse_of_keys}}, Memory::Shared, n.step, {}, where_);
         std::vector<StageRef> loaded{keys, queries, given, lse};
         move_lines(of, of.lines.of_rows, of.lines.of_keys, n, loaded);
-        s_.mma(of.s, wgmma, of_s, where_);
+        s_.mma({of.s}, wgmma, where_);
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);
         // With masks in the loop twice, registers do not suffice.
         if (!a_.skips) s_.delay(a_.dv, n.step, {.iterations = 1, .before = of.p}, where_);

@@ -3,9 +3,12 @@
 // softmax looks at a row three times: for the largest score, for the sum of exp(score - largest), for the result.
 // stream() makes it look once: while the largest so far grows, what was summed with an older one is multiplied by
 // exp(older - newer). That factor is derived from the formula, whatever it is.
+//
+// Attention is that between two products. From its formula to a Hopper kernel each step of the schedule says one thing;
+// all compute the same, and the emulator counts what each moves.
 #include <cmath>
 
-#include "tutorials/lesson.h"
+#include "tutorials/counter.h"
 
 using namespace tw;
 
@@ -65,35 +68,99 @@ struct Attention {
     }
 };
 
-/// A block takes 128 rows of a head and goes through all keys in tiles of 64. Scores, their exponentials and all sums
-/// stay in registers.
-Schedule attention(const Attention& a, int64_t depth, bool causal) {
+/// Each stage a kernel of its own, an element a thread: scores and their exponentials lie in global memory.
+Schedule plain(const Attention& a) {
+    Schedule s({a.o, a.lse}, target("sm_90a"));
+    for (const Tensor& stage : {a.s, a.m, a.p, a.l, a.o, a.lse}) {
+        auto [block, element] = s.split(s.fuse(s.data_loops(stage), "all"), 128, Tail::Mask, {"block", "element"});
+        s.bind(block, grid.x);
+        s.bind(element, thread);
+    }
+    return s;
+}
+
+/// A row a thread, which goes once through all keys, in tiles of 16: what was in memory between the stages is in its
+/// registers. Threads of a block share the keys and the values of a tile.
+Schedule in_one_pass(const Attention& a) {
     Schedule s({a.o, a.lse}, target("sm_90a"));
     auto [h, i, e] = s.loops<3>(a.o);
-    auto [block, in_block] = s.split(i, 128, {"block", "in_block"});
-    auto [half, row] = s.split(in_block, 64, {"half", "row"});
+    auto [block, row] = s.split(i, 64, {"block", "row"});
+    auto [tile, term] = s.split(s.reduce(a.o), 16, {"tile", "term"});
+    s.order({h, block, row, tile, e, term});
+    s.bind(h, grid.y);
+    s.bind(block, grid.x);
+    s.bind(row, thread);
+    s.stream({a.m, a.l, a.o}, tile);  // p, which stands between, comes along
+    s.at({a.s}, tile, Memory::Registers);
+    s.at(a.lse, row);
+    s.stage({{a.s, a.k}, {a.o, a.v}}, Memory::Shared, tile);
+    return s;
+}
+
+/// How far the schedule for tensor cores goes.
+enum class Until { Unit, Pipeline, Roles, Overlap, Skip };
+
+/// A block takes 128 rows of a head, 64 a warpgroup, and goes through all keys in tiles of 64. Scores, their
+/// exponentials and all sums stay in registers.
+Schedule attention(const Attention& a, int64_t depth, Until until) {
+    Schedule s({a.o, a.lse}, target("sm_90a"));
+    auto [h, i, e] = s.loops<3>(a.o);
+    auto [block, half, row] = s.split(i, {128, 64}, Tail::Divide, {"block", "half", "row"});
     auto [tile, term] = s.split(s.reduce(a.o), 64, {"tile", "term"});
     s.order({h, block, half, tile, row, e, term});
     s.bind(h, grid.y);
     s.bind(block, grid.x);
     s.bind(half, warpgroup);
-    s.stream({a.m, a.l, a.o}, tile);  // p, which stands between, comes along
+    s.stream({a.m, a.l, a.o}, tile);
     s.set_memory(a.p, Memory::Registers);
-    s.round_to(s.stage(a.o, a.p, Memory::Registers, tile), bf16);  // for the tensor core; l sums what is not rounded
-    s.at(a.s, tile);
-    s.set_memory(a.s, Memory::Registers);
+    s.stage({{a.o, a.p}}, Memory::Registers, tile, bf16);  // for the tensor core; l sums what is not rounded
+    s.at({a.s}, tile, Memory::Registers);
     auto [s_h, s_i, s_j] = s.loops<3>(a.s);
     auto [d_tile, d] = s.split(s.reduce(a.s), depth, {"d_tile", "d"});
     s.order({s_h, d_tile, s_i, s_j, d});
-    if (causal) s.skip(tile, a.s);  // tiles behind the diagonal, whose terms are all 0
+    if (until == Until::Skip) s.skip(tile, a.s);  // tiles behind the diagonal, whose terms are all 0
     s.at(a.lse, half);
     s.stage(a.s, a.q, Memory::Shared, block);
-    Stage keys = s.stage(a.s, a.k, Memory::Shared, tile), values = s.stage(a.o, a.v, Memory::Shared, tile);
-    s.mma(a.s, wgmma, {.m = s_i, .n = s_j, .k = d});
-    s.mma(a.o, wgmma, {.m = row, .n = e, .k = term});
-    s.pipeline(tile, {.stages = 2});
-    s.roles({{"load", warps(1), registers(24), {keys, values}}, {"math", warpgroups(2), registers(240), {a.o}}});
+    auto [keys, values] = s.stage({{a.s, a.k}, {a.o, a.v}}, Memory::Shared, tile);
+    s.mma({a.s, a.o}, wgmma);
+    if (until >= Until::Pipeline) s.pipeline(tile, {.stages = 2});
+    if (until == Until::Overlap) s.delay(a.o, tile, {.before = a.m});  // s(j), o(j - 1), softmax(j)
+    if (until >= Until::Roles)
+        s.roles({{"load", warps(1), registers(24), {keys, values}}, {"math", warpgroups(2), registers(240), {a.o}}});
     return s;
+}
+
+/// The same formula, step by step.
+void show_the_steps(Lesson& lesson, const Counter& count) {
+    constexpr int64_t rows = 256, depth = 16;
+    const Attention full(1, rows, depth, false), causal(1, rows, depth, true);
+    lesson.say(
+        "Step by step, each checked against the formula in float64. How many kernels there are, what threads ask of "
+        "global memory (requests of a warp, and bytes), what boxes bring, and passes of threads through the banks of "
+        "shared memory:");
+    count.heading();
+    const auto apart = count("a kernel for each", plain(full));
+    const auto once = count("one pass", in_one_pass(full));
+    const auto unit = count("tensor cores", attention(full, depth, Until::Unit));
+    const auto pipelined = count("copies ahead, by TMA", attention(full, depth, Until::Pipeline));
+    const auto with_roles = count("roles", attention(full, depth, Until::Roles));
+    const auto overlap = count("products overlap", attention(full, depth, Until::Overlap));
+    const auto masked = count("causal", attention(causal, depth, Until::Roles));
+    const auto skipped = count("causal, tiles skipped", attention(causal, depth, Until::Skip));
+
+    // Of apart, scores and exponentials alone are written once and read: by the maximum, the exponentials, their sum,
+    // and for each of 16 columns of o.
+    lesson.expect(once.global_bytes < apart.global_bytes / 3, "in one pass, scores never leave the registers");
+    lesson.expect(unit.shared_wavefronts < once.shared_wavefronts / 10,
+                  "tensor cores read shared memory themselves, and 64 rows share what a thread had for its own");
+    // Two blocks of rows, each with four tiles of 64 keys and values.
+    const uint64_t tiles = 2 * 4 * 2 * 64 * depth * 2;
+    lesson.expect(pipelined.box_bytes == tiles && with_roles.box_bytes == tiles && overlap.box_bytes == tiles,
+                  fmt::format("boxes bring {} bytes of keys and values, whoever asks and whenever", tiles));
+    lesson.expect(with_roles.global_bytes == pipelined.global_bytes, "what is left to threads are queries and results");
+    // Of two blocks, the first needs two tiles of four.
+    lesson.expect(masked.box_bytes == tiles && skipped.box_bytes == tiles * 3 / 4,
+                  "a mask changes no byte; what it makes zero is skipped by a step of its own");
 }
 
 }  // namespace
@@ -112,14 +179,16 @@ int main(int argc, char** argv) {
 
     lesson.say("Attention is the same with a product in front and a product behind:");
     const int64_t heads = lesson.size(1, 16), length = lesson.size(256, 4096), depth = 64;
-    Attention plain(heads, length, depth, false);
-    for (const Tensor& each : {plain.s, plain.m, plain.p, plain.l, plain.o}) lesson.show(each);
-    Schedule fused = attention(plain, depth, false);
+    Attention full(heads, length, depth, false);
+    for (const Tensor& each : {full.s, full.m, full.p, full.l, full.o}) lesson.show(each);
+    const Counter count(lesson);
+    show_the_steps(lesson, count);
+    Schedule fused = attention(full, depth, Until::Roles);
     lesson.show(fused);
     lesson.run(fused, 4.0 * static_cast<double>(heads * length * length * depth), "attention");
     lesson.say("With a mask the formula changes, and one step leaves out what it makes zero:");
     Attention causal(heads, length, depth, true);
-    lesson.run(attention(causal, depth, true), 4.0 * static_cast<double>(heads * length * length * depth),
+    lesson.run(attention(causal, depth, Until::Skip), 4.0 * static_cast<double>(heads * length * length * depth),
                "causal attention");
 
     lesson.say("Terms without a factor that changes alone are refused; the message says which part has none:");

@@ -5,10 +5,8 @@
 // times the image's memory. Here tiles of it are made on the way to shared memory, where the tensor cores read them,
 // and each step of the schedule says one thing about how. All steps compute the same; what they move is counted by the
 // emulator.
-#include "ops/check.h"
-#include "runtime/driver/emulated_device.h"
 #include "schedules/halo_convolution.h"
-#include "tutorials/lesson.h"
+#include "tutorials/counter.h"
 
 using namespace tw;
 
@@ -97,38 +95,6 @@ Schedule on_tensor_cores(const Convolution& c, Until until, int blocks = 0) {
         s.roles({{"load", warps(1), registers(40), {xs, ws}}, {"math", warpgroups(groups), registers(232), {c.y}}});
     return s;
 }
-
-/// Runs on the emulator, checks against the declaration in float64, and prints what was moved.
-class Counter {
-public:
-    explicit Counter(Lesson& lesson) : lesson_(lesson) {
-        emulator::Options options;
-        options.statistics = true;
-        device_->set_options(options);
-    }
-
-    emulator::Statistics operator()(const std::string& name, const Schedule& s) const {
-        const Bindings bindings = random_bindings(s.outputs(), 1);
-        Executable executable(build(s), device_);
-        device_->reset_statistics();
-        const HostArray got = run_on(executable, bindings)[0];
-        const auto counts = device_->statistics();
-        fmt::print("    {:<22} {:>9} {:>12} {:>12} {:>12} {:>12}\n", name, counts.global_requests, counts.global_bytes,
-                   counts.box_bytes, counts.shared_wavefronts, counts.shared_bank_conflicts);
-        const CheckResult check = check_output(s.outputs()[0], bindings, got, {.samples = 512});
-        if (!check.ok) lesson_.expect(false, name + ": " + check.text);
-        return counts;
-    }
-
-    void heading() const {
-        fmt::print("    {:<22} {:>9} {:>12} {:>12} {:>12} {:>12}\n", "", "requests", "bytes", "by boxes",
-                   "shared passes", "conflicts");
-    }
-
-private:
-    Lesson& lesson_;
-    std::shared_ptr<EmulatedDevice> device_ = std::make_shared<EmulatedDevice>("sm_90a");
-};
 
 /// The whole of it, and what was decided by itself.
 void show_the_kernel(Lesson& lesson, const Convolution& c) {

@@ -106,6 +106,17 @@ void mark_unused_barriers(std::vector<ThreadTrace>& threads) {
             }
 }
 
+/// Waits for the phase before the first, which has ended: each thread's first at a barrier, for parity 1.
+void mark_waits_for_nothing(std::vector<ThreadTrace>& threads) {
+    for (ThreadTrace& thread : threads) {
+        std::set<uint64_t> waited;
+        for (auto* part : {&thread.before, &thread.after})
+            for (TracedOperation& operation : *part)
+                if (operation.kind == Kind::Wait && waited.insert(operation.place).second && operation.number == 1)
+                    operation.kind = Kind::Idle;
+    }
+}
+
 bool tells_that_it_is_done(const ThreadTrace& thread) {
     return std::any_of(thread.after.begin(), thread.after.end(),
                        [](const TracedOperation& operation) { return operation.kind == Kind::Arrival; });
@@ -270,6 +281,27 @@ Traces with_askers_in_order(Traces blocks) {
     return blocks;
 }
 
+/// Whether there are threads behind those of the original, which meet all others and do nothing else.
+bool stand_by(const Traces& original, const Traces& mutant) {
+    auto does_nothing = [](const TracedOperation& operation) {
+        return operation.kind == Kind::Idle || (operation.kind == Kind::Barrier && operation.number == 0);
+    };
+    auto stands_by = [&](const ThreadTrace& thread) {
+        return !thread.relied && thread.accesses.empty() && std::ranges::all_of(thread.before, does_nothing) &&
+               std::ranges::all_of(thread.after, does_nothing);
+    };
+    auto in_block = [&](const std::vector<ThreadTrace>& own, const std::vector<ThreadTrace>& more) {
+        return own.size() < more.size() &&
+               std::all_of(more.begin() + static_cast<ptrdiff_t>(own.size()), more.end(), stands_by);
+    };
+    return std::ranges::equal(original, mutant, in_block);
+}
+
+Traces without_threads_behind(const Traces& original, Traces mutant) {
+    for (size_t b = 0; b < original.size(); ++b) mutant[b].resize(original[b].size());
+    return mutant;
+}
+
 Sameness why_same_blocks(const Traces& original, const Traces& mutant) {
     if (original.size() != mutant.size()) return {};
     Sameness all{kTheSame};
@@ -298,9 +330,15 @@ void normalise(std::vector<ThreadTrace>& threads) {
     mark_dead_stores(threads);
     mark_unused_barriers(threads);
     mark_superfluous_waits(threads);
+    mark_waits_for_nothing(threads);
 }
 
 Sameness why_same(const Traces& original, const Traces& mutant) {
+    if (stand_by(original, mutant)) {
+        Sameness same = why_same(original, without_threads_behind(original, mutant));
+        if (same.reason.empty()) return {};
+        return {same.reason + ", beside threads that do nothing", true};
+    }
     Sameness same = why_same_blocks(original, mutant);
     if (!same.reason.empty()) return same;
     same = why_same_blocks(with_askers_in_order(original), with_askers_in_order(mutant));

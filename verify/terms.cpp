@@ -58,6 +58,40 @@ bool Terms::makes_infinities(const Node& node) {
     return node.kind == Kind::Binary && node.op == static_cast<int>(BinaryOp::Div);
 }
 
+/// Finite or -infinity, of values that are so: maxima so far are.
+bool Terms::is_below(const Node& node) const {
+    switch (node.kind) {
+        case Kind::Real: return std::bit_cast<double>(node.number) == -kInfinity;
+        case Kind::Element: return is_below(node.a);
+        case Kind::Select: return is_below(node.b) && is_below(node.c);
+        case Kind::Fma: return is_finite(node.a) && is_finite(node.b) && is_below(node.c);
+        case Kind::Binary: break;
+        default: return false;
+    }
+    switch (static_cast<BinaryOp>(node.op)) {
+        case BinaryOp::Max:
+        case BinaryOp::Min:
+        case BinaryOp::Add: return is_below(node.a) && is_below(node.b);
+        case BinaryOp::Sub: return is_below(node.a) && is_finite(node.b);
+        default: return false;
+    }
+}
+
+/// Finite, though what it is made of need not be.
+bool Terms::makes_finite(const Node& node) const {
+    if (node.kind == Kind::Unary) {
+        const auto op = static_cast<UnaryOp>(node.op);
+        return (op == UnaryOp::Exp || op == UnaryOp::Exp2) && is_below(node.a);
+    }
+    if (node.kind == Kind::Binary && node.op == static_cast<int>(BinaryOp::Max))
+        return is_below(node.a) && is_below(node.b) && (is_finite(node.a) || is_finite(node.b));
+    if (node.kind != Kind::Select || !is_finite(node.b) || !is_below(node.c)) return false;
+    const Node condition = nodes_[static_cast<size_t>(node.a)];  // c == -infinity ? b : c
+    const bool asks = condition.kind == Kind::Binary && condition.op == static_cast<int>(BinaryOp::Equal);
+    return asks && ((condition.a == node.c && is_real(condition.b, -kInfinity)) ||
+                    (condition.b == node.c && is_real(condition.a, -kInfinity)));
+}
+
 Terms::Facts Terms::facts_of(const Node& node) const {
     Facts facts{.undefined = node.kind == Kind::Undefined,
                 .finite = node.kind != Kind::Undefined && !makes_infinities(node),
@@ -68,6 +102,8 @@ Terms::Facts Terms::facts_of(const Node& node) const {
         const bool condition = node.kind == Kind::Select && part == node.a;
         facts.finite = facts.finite && (part < 0 || condition || is_finite(part));
     }
+    facts.finite = !facts.undefined && (facts.finite || makes_finite(node));
+    facts.below = !facts.undefined && (facts.finite || is_below(node));
     auto range_of = [&](Term part) { return facts_[static_cast<size_t>(part)]; };
     if (node.kind == Kind::Integer) facts.lo = facts.hi = node.number;
     if (node.kind == Kind::Select) {

@@ -52,7 +52,8 @@ private:
     };
     struct Facts {
         bool undefined = false, finite = true;
-        int64_t lo, hi;  // of an integer
+        bool below = true;  // finite, or -infinity
+        int64_t lo, hi;     // of an integer
     };
     struct Hash {
         size_t operator()(const Node& node) const;
@@ -61,8 +62,11 @@ private:
     Term make(const Node& node);
     Facts facts_of(const Node& node) const;
     static bool makes_infinities(const Node& node);
+    bool is_below(const Node& node) const;
+    bool makes_finite(const Node& node) const;
     std::optional<double> real_value(Term term) const;
     bool is_finite(Term term) const { return facts_[static_cast<size_t>(term)].finite; }
+    bool is_below(Term term) const { return facts_[static_cast<size_t>(term)].below; }
     bool is_infinite(Term term) const;
     bool is_real(Term term, double value) const { return real_value(term) == value; }
     bool is_not(Term one, Term other) const;

@@ -48,7 +48,9 @@ public:
     void define(const Expr& variable, int64_t value) { define(variable, terms_.integer(variable.type(), value)); }
     Term eval(const Expr& expr);
     /// Whether it is the same for all data.
-    bool is_known(const Expr& expr) { return terms_.value(eval(expr)).has_value(); }
+    bool is_known(const Expr& expr) { return is_number(eval(expr)); }
+    bool is_number(Term term) const { return terms_.value(term).has_value(); }
+    Term integer(Type type, int64_t value) { return terms_.integer(type, value); }
     /// Throws Undecided, naming `what`, if it depends on data.
     int64_t number(const Expr& expr, const char* what) { return known(eval(expr), what); }
 

@@ -8,6 +8,7 @@
 
 #include "codegen/thread_ir/thread_walk.h"
 #include "dsl/check_bindings.h"
+#include "dsl/integers.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 #include "support/overloaded.h"
@@ -48,6 +49,7 @@ public:
             if (auto load = instruction_of<TmaLoad>(stmt)) of_hardware_.insert(load->to.place.buffer->name);
             if (auto product = instruction_of<Wgmma>(stmt))
                 for (const MatrixOperand* matrix : product->matrices()) of_hardware_.insert(matrix->place.buffer->name);
+            if (auto loop = stmt.as<ThreadLoop>(); loop && loop->next) next_tickets_.insert(loop->next->name);
         });
     }
 
@@ -83,14 +85,22 @@ private:
     }
     void run(const ThreadLoop& loop) {
         const int64_t extent = values_.number(loop.extent, "a loop's extent");
-        auto goes_on = [&](int64_t i) {
-            return (loop.next ? values_.number(make_expr(loop.next->type, Load{loop.next, {}}), "a ticket") : i) <
-                   extent;
-        };
-        for (int64_t i = 0; goes_on(i); ++i) {
+        if (loop.next) return run_tickets(loop, extent);
+        for (int64_t i = 0; i < extent; ++i) {
             values_.define(loop.variable, i);
             run(loop.body);
         }
+    }
+    void run_tickets(const ThreadLoop& loop, int64_t extent) {
+        for (int64_t i = 0, ticket = ticket_in(loop.next); ticket < extent; ++i) {
+            values_.define(loop.variable, i);
+            run(loop.body);
+            if (ticket_in(loop.next) <= ticket) throw Undecided{"tickets do not grow"};
+            ticket = ticket_in(loop.next);
+        }
+    }
+    int64_t ticket_in(const codegen::Buffer& next) {
+        return values_.number(make_expr(next->type, Load{next, {}}), "a ticket");
     }
     void run(const ThreadIf& branch) {
         if (!values_.is_known(branch.condition))
@@ -113,6 +123,7 @@ private:
 
     void write(const Access& to, const std::vector<Term>& values, int64_t atomic) {
         const auto width = static_cast<int>(values.size());
+        if (next_tickets_.contains(to.buffer->name) && !values_.is_number(values[0])) return take(to, values[0]);
         if (to.buffer->memory == Memory::Registers) return values_.set_registers(to, values);
         Hash operation;
         operation << "store" << atomic << to.buffer->name << values_.where(to, width);
@@ -121,6 +132,16 @@ private:
         const uint64_t place = values_.touch(to, width, true);
         const bool by_threads = atomic < 0 && !of_hardware_.contains(to.buffer->name);
         add(operation, by_threads ? Kind::Store : Kind::Other, by_threads ? width : 0, by_threads ? place : 0);
+    }
+
+    /// The ticket that another thread has taken, where the trace says from: as if in each round every block took one,
+    /// in an order that changes from round to round.
+    void take(const Access& next, Term from) {
+        Hash operation;
+        add(operation << "ticket" << next.buffer->name << from);
+        const int64_t blocks = require_constant(kernel_.grid[0]), last = ticket_in(next.buffer),
+                      place = (last + blocks - 1) % blocks;
+        values_.set_registers(next, {values_.integer(next.buffer->type, (last / blocks + 1) * blocks + place)});
     }
 
     void run(const ThreadBarrier& barrier) {
@@ -342,7 +363,7 @@ private:
         const int64_t size = bytes_of(buffer.type), per_line = buffer.swizzle / size;
         int64_t start = values_.where(matrix.place, 1) * size;
         if (matrix.further.defined()) start += values_.number(matrix.further, "a distance");
-        operation << buffer.name << start / kDescriptorUnit << buffer.swizzle;
+        operation << buffer.name << floor_div(start, kDescriptorUnit) << buffer.swizzle;
         const bool is_swizzled = buffer.swizzle != 0, one_group = rows <= kRowsOfGroup;
         if (!is_swizzled || transposed || !one_group) operation << matrix.stride_bytes / kDescriptorUnit;
         if (!is_swizzled || (transposed && rows > per_line)) operation << matrix.leading_bytes / kDescriptorUnit;
@@ -360,7 +381,7 @@ private:
     int barriers_ = 0;  // of all threads, that it has passed
     bool met_ = false, stores_boxes_ = false, copies_boxes_ = false, is_told_ = false;
     ThreadTrace trace_;
-    std::set<std::string> of_hardware_;  // arrays that instructions read and fill
+    std::set<std::string> of_hardware_, next_tickets_;  // arrays that instructions read and fill; what ends loops
 };
 
 }  // namespace

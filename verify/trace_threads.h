@@ -54,7 +54,7 @@ std::variant<Traces, Misuse, Undecided> trace_threads(Terms& terms, const codege
 
 /// Numbers of barriers that always the same threads use become those threads'. Idle are: stores to shared memory that
 /// nobody reads before they are overwritten; barriers at which nobody waits for more than the phase before the first,
-/// which has ended; waits for products behind which nothing is told or touched before another one for as many. Of one
+/// which has ended, and waits for that phase elsewhere; waits for products behind which nothing is told or touched before another one for as many. Of one
 /// block.
 void normalise(std::vector<ThreadTrace>& threads);
 

@@ -12,6 +12,14 @@
 namespace tw::schedules {
 namespace {
 
+/// What a user would write for all kernels together, where tiles have as many elements as heads, takes so many
+/// statements.
+TEST(AttentionGradients, AreShort) {
+    for (const char* name : {"attention_gradients_bf16_2x16x4096x64", "attention_gradients_bf16_2x16x4096x128",
+                             "attention_gradients_bf16_2x16x4096x128_causal"})
+        EXPECT_LE(find_kernel(name)->make(tw::target("sm_90a")).trace().size(), 45U) << name;
+}
+
 /// What the formula's gradients are, with o and lse as the formula gives them.
 TEST(AttentionGradients, AreThoseOfTheFormula) {
     for (const bool causal : {false, true}) {

@@ -47,6 +47,37 @@ TEST(CompareTraces, DifferentOperationsAreNotTheSame) {
     EXPECT_EQ(why_same({original}, {original, original}).reason, "");
 }
 
+/// They could only make the kernel hang, or find no registers.
+TEST(CompareTraces, ThreadsMayStandBy) {
+    const Threads original = warpgroup({barrier(0), other(1)}, {{5, {barrier(0), wait(2, 0)}}});
+    auto beside = [&](const std::vector<TracedOperation>& more) {
+        Threads threads = original;
+        for (const ThreadTrace& thread : warpgroup(more)) threads.push_back(thread);
+        return compared(original, threads);
+    };
+    const TracedOperation idle{.operation = 3, .kind = Kind::Idle};
+    EXPECT_EQ(beside({barrier(0), idle}).reason, "every thread does the same, beside threads that do nothing");
+    EXPECT_TRUE(beside({barrier(0), idle}).unless_it_hangs);
+    for (const TracedOperation& act : {other(2), result(2), arrival(2), wait(2, 0), barrier(1)})
+        EXPECT_EQ(beside({barrier(0), act}).reason, "");
+    EXPECT_EQ(compared(original, warpgroup({barrier(0), other(2)})).reason, "");
+    EXPECT_EQ(compared(original, {original.begin(), original.end() - 1}).reason, "");
+}
+
+/// A ring's stages are empty before they have been filled for the first time.
+TEST(CompareTraces, TheFirstWaitForAnEmptyStageIsForNothing) {
+    const std::vector<TracedOperation> own = {wait(7, 1), other(1), wait(7, 0), other(2), wait(7, 1), other(3)};
+    auto without = [&](size_t which) {
+        std::vector<TracedOperation> left = own;
+        left.erase(left.begin() + static_cast<ptrdiff_t>(which));
+        return compared(warpgroup(own), warpgroup(left));
+    };
+    EXPECT_EQ(without(0).reason, "every thread does the same, but for what has no effect");
+    EXPECT_TRUE(without(0).unless_it_hangs);
+    for (size_t which = 1; which < own.size(); ++which) EXPECT_EQ(without(which).reason, "");
+    EXPECT_EQ(compared(warpgroup({wait(7, 0), other(1), wait(7, 1)}), warpgroup({other(1), wait(7, 1)})).reason, "");
+}
+
 TEST(CompareTraces, AnyBlockOfAClusterAsksForItsBoxes) {
     auto asks = [](uint64_t first, uint64_t second) {
         TracedOperation one{.operation = first, .kind = Kind::Multicast},

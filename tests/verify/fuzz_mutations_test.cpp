@@ -94,6 +94,18 @@ TEST(Terms, LawsKeepTheValue) {
     EXPECT_EQ(terms.select(Type::F32, terms.binary(BinaryOp::Equal, Type::Bool, x, none_yet), zero, x), x);
     EXPECT_NE(of(BinaryOp::Sub, none_yet, terms.unary(UnaryOp::Log2, Type::F32, x)), none_yet);
     EXPECT_NE(of(BinaryOp::Sub, x, none_yet), none_yet);
+    // Maxima so far: none yet, or finite, which their guard is then; with a score they are.
+    Term any = terms.select(Type::F32, terms.binary(BinaryOp::Less, Type::Bool, y, zero), x, none_yet),
+         empty = terms.binary(BinaryOp::Equal, Type::Bool, any, none_yet),
+         guarded = terms.select(Type::F32, empty, zero, any);
+    EXPECT_EQ(of(BinaryOp::Mul, zero, guarded), zero);
+    EXPECT_NE(of(BinaryOp::Mul, zero, any), zero);
+    EXPECT_EQ(of(BinaryOp::Mul, zero, terms.unary(UnaryOp::Exp2, Type::F32, of(BinaryOp::Sub, any, guarded))), zero);
+    EXPECT_NE(of(BinaryOp::Mul, zero, terms.unary(UnaryOp::Exp2, Type::F32, of(BinaryOp::Sub, guarded, any))), zero);
+    EXPECT_EQ(terms.value(terms.binary(BinaryOp::Equal, Type::Bool, of(BinaryOp::Max, any, x), none_yet)), 0);
+    EXPECT_EQ(terms.value(terms.binary(BinaryOp::Equal, Type::Bool, of(BinaryOp::Max, any, any), none_yet)),
+              std::nullopt);
+    EXPECT_NE(of(BinaryOp::Mul, zero, terms.select(Type::F32, empty, zero, terms.undefined(Type::F32))), zero);
     // Float addition is not associative.
     Term z = terms.symbol(Type::F32, 0, 2);
     EXPECT_NE(of(BinaryOp::Add, of(BinaryOp::Add, x, y), z), of(BinaryOp::Add, x, of(BinaryOp::Add, y, z)));

@@ -15,16 +15,15 @@
 //           [11] auto [channel, k] = s.split(rq, 64, Tail::Mask, {"channel", "k"});
 //           [12] s.order({warpgroup_m_2, channel, r, s_d_x_total, m_2, q_d_x_total, k});
 //           [13] s.bind(warpgroup_m_2, warpgroup);
-//           [14] Loop channel_r = s.fuse(channel, r);
-//           [15] Loop step = s.fuse(channel_r, s_d_x_total, "step");
-//           [16] Stage d_x_out = s.stage(d_x_2, Memory::Shared, piece);
-//           [17] s.via(d_x_out, Copy::Tma);
-//           [18] s.persistent({tile, column_tile}, {.blocks = 132});
-//           [19] Stage dy_shared = s.stage(d_x_total, dy, Memory::Shared, step, As::Matrix);
-//           [20] Stage w_shared = s.stage(d_x_total, w, Memory::Shared, step);
-//           [21] s.mma(d_x_total, wgmma, {.m = m_2, .n = q_d_x_total, .k = k});
-//           [22] s.pipeline(step, {.stages = 4, .in_flight = 1});
-//           [23] s.roles({{"math", warpgroups(3), registers(152), {d_x_2}}, {"load", warps(1), registers(40),
+//           [14] Loop step = s.fuse({channel, r, s_d_x_total}, "step");
+//           [15] Stage d_x_out = s.stage(d_x_2, Memory::Shared, piece);
+//           [16] s.via(d_x_out, Copy::Tma);
+//           [17] s.persistent({tile, column_tile}, {.blocks = 132});
+//           [18] Stage dy_shared = s.stage(d_x_total, dy, Memory::Shared, step, As::Matrix);
+//           [19] Stage w_shared = s.stage(d_x_total, w, Memory::Shared, step);
+//           [20] s.mma(d_x_total, wgmma, {.m = m_2, .n = q_d_x_total, .k = k});
+//           [21] s.pipeline(step, {.stages = 4, .in_flight = 1});
+//           [22] s.roles({{"math", warpgroups(3), registers(152), {d_x_2}}, {"load", warps(1), registers(40),
 //     {dy_shared, w_shared}}});
 // 512 threads, 189440 bytes of shared memory
 
@@ -315,7 +314,7 @@ d_x_kernel(const __grid_constant__ tw::TensorMap dy_shared_map,
     tw::griddepcontrol_launch_dependents();
 
     const int warpgroup_thread = thread % 128;
-    if (threadIdx.x >= 384) {  // [23] role load: threads 384 to 511
+    if (threadIdx.x >= 384) {  // [22] role load: threads 384 to 511
         const int load_thread = threadIdx.x - 384;
         tw::setmaxnreg_dec<40>();
         if (load_thread == 0) {
@@ -328,7 +327,7 @@ d_x_kernel(const __grid_constant__ tw::TensorMap dy_shared_map,
                 for (int step = 0; step < 18; ++step) {
                     const int stage = (round * 2 + step) % 4;
                     tw::mbarrier_wait(shared.step_empty[stage], ((round * 18 + step) / 4 + 1) % 2);
-                    // [19] dy_shared, w_shared, w_shared: load
+                    // [18] dy_shared, w_shared, w_shared: load
                     tw::mbarrier_expect_tx(shared.step_full[stage], 40960);
                     const int step_group = step / 9;
                     const int step_in_group = step % 3;
@@ -343,7 +342,7 @@ d_x_kernel(const __grid_constant__ tw::TensorMap dy_shared_map,
                 }
             }
         }
-    } else {  // [23] role math: threads 0 to 383
+    } else {  // [22] role math: threads 0 to 383
         tw::setmaxnreg_inc<152>();
         const int warpgroup_m = thread / 128;
         const int warp = thread / 32 % 4;
@@ -357,7 +356,7 @@ d_x_kernel(const __grid_constant__ tw::TensorMap dy_shared_map,
                 tw::mbarrier_wait(shared.step_full[stage], (round * 18 + step) / 4 % 2);
                 tw::wgmma_fence_operand(d_x_total);
                 tw::wgmma_fence();
-                // [21] d_x_total: multiply
+                // [20] d_x_total: multiply
                 #pragma unroll
                 for (int k_step = 0; k_step < 4; ++k_step) {
                     tw::wgmma_m64n128k16_bf16<0, 1>(d_x_total,
@@ -393,7 +392,7 @@ d_x_kernel(const __grid_constant__ tw::TensorMap dy_shared_map,
                 }
                 tw::fence_proxy_async();
                 tw::barrier_sync(1, 384);
-                // [16] d_x_out: store
+                // [15] d_x_out: store
                 if (thread == 0) {
                     tw::tma_store(d_x_map, piece * 64, tile * 192, &shared.d_x_shared[0][0]);
                     tw::tma_store_commit();

@@ -7,39 +7,35 @@
 // schedule  [0] Stage sums_total = s.accumulators(sums);
 //           [1] auto [rows, row] = s.split(j, 29, Tail::Mask, {"rows", "row"});
 //           [2] auto [columns, column] = s.split(p, 31, Tail::Mask, {"columns", "column"});
-//           [3] Loop i_rows = s.fuse(i, rows);
-//           [4] Loop i_rows_row = s.fuse(i_rows, row);
-//           [5] Loop i_rows_row_columns = s.fuse(i_rows_row, columns);
-//           [6] Loop m = s.fuse(i_rows_row_columns, column, "m");
-//           [7] auto [tile, inside] = s.split(m, 256, Tail::Mask, {"tile", "inside"});
-//           [8] auto [leaving, place] = s.split(inside, 32, {"leaving", "place"});
-//           [9] s.at(sums, leaving);
-//           [10] s.set_memory(sums, Memory::Shared);
-//           [11] s.at(sums_total, tile);
-//           [12] s.set_memory(sums_total, Memory::Registers);
-//           [13] auto [warpgroup_m, f] = s.split(j_sums_total, 64, Tail::Mask, {"warpgroup_m", "f"});
-//           [14] auto [channel, k] = s.split(c, 64, {"channel", "k"});
-//           [15] s.order({warpgroup_m, channel, r, s_sums_total, f, i_sums_total, k});
-//           [16] s.bind(warpgroup_m, warpgroup);
-//           [17] Stage raster_shared = s.stage(sums_total, raster, Memory::Shared, channel);
-//           [18] Stage taps_shared = s.stage(sums_total, taps, Memory::Shared, tile);
-//           [19] s.inline_stage(raster);
-//           [20] s.inline_stage(taps);
-//           [21] s.mma(sums_total, wgmma, {.m = f, .n = i_sums_total, .k = k});
-//           [22] s.pipeline(channel, {.stages = 2, .in_flight = 1});
-//           [23] auto [warpgroup_m_2, f_2] = s.split(j_sums, 64, Tail::Mask, {"warpgroup_m", "f"});
-//           [24] s.order({warpgroup_m_2, f_2, i_sums});
-//           [25] s.bind(warpgroup_m_2, warpgroup);
-//           [26] auto [all, inside_2] = s.split(q, 64, Tail::Mask, {"all", "inside"});
-//           [27] auto [group, element] = s.split(inside_2, 8, {"group", "element"});
-//           [28] s.order({place, all, group, element});
-//           [29] Loop place_all = s.fuse(place, all);
-//           [30] Loop stored = s.fuse(place_all, group, "stored");
-//           [31] auto [each, share] = s.split(stored, 128, {"each", "share"});
-//           [32] s.bind(share, thread);
-//           [33] s.bind(element, vector);
-//           [34] s.persistent({tile}, {.blocks = 132});
-//           [35] s.roles({{"math", warpgroups(2), registers(240), {y}, ping_pong(2)}, {"load", warps(1),
+//           [3] Loop m = s.fuse({i, rows, row, columns, column}, "m");
+//           [4] auto [tile, inside] = s.split(m, 256, Tail::Mask, {"tile", "inside"});
+//           [5] auto [leaving, place] = s.split(inside, 32, {"leaving", "place"});
+//           [6] s.at(sums, leaving);
+//           [7] s.set_memory(sums, Memory::Shared);
+//           [8] s.at(sums_total, tile);
+//           [9] s.set_memory(sums_total, Memory::Registers);
+//           [10] auto [warpgroup_m, f] = s.split(j_sums_total, 64, Tail::Mask, {"warpgroup_m", "f"});
+//           [11] auto [channel, k] = s.split(c, 64, {"channel", "k"});
+//           [12] s.order({warpgroup_m, channel, r, s_sums_total, f, i_sums_total, k});
+//           [13] s.bind(warpgroup_m, warpgroup);
+//           [14] Stage raster_shared = s.stage(sums_total, raster, Memory::Shared, channel);
+//           [15] Stage taps_shared = s.stage(sums_total, taps, Memory::Shared, tile);
+//           [16] s.inline_stage(raster);
+//           [17] s.inline_stage(taps);
+//           [18] s.mma(sums_total, wgmma, {.m = f, .n = i_sums_total, .k = k});
+//           [19] s.pipeline(channel, {.stages = 2, .in_flight = 1});
+//           [20] auto [warpgroup_m_2, f_2] = s.split(j_sums, 64, Tail::Mask, {"warpgroup_m", "f"});
+//           [21] s.order({warpgroup_m_2, f_2, i_sums});
+//           [22] s.bind(warpgroup_m_2, warpgroup);
+//           [23] auto [all, inside_2] = s.split(q, 64, Tail::Mask, {"all", "inside"});
+//           [24] auto [group, element] = s.split(inside_2, 8, {"group", "element"});
+//           [25] s.order({place, all, group, element});
+//           [26] Loop stored = s.fuse({place, all, group}, "stored");
+//           [27] auto [each, share] = s.split(stored, 128, {"each", "share"});
+//           [28] s.bind(share, thread);
+//           [29] s.bind(element, vector);
+//           [30] s.persistent({tile}, {.blocks = 132});
+//           [31] s.roles({{"math", warpgroups(2), registers(240), {y}, ping_pong(2)}, {"load", warps(1),
 //     registers(24), {raster_shared, taps_shared}}});
 // 384 threads, 165888 bytes of shared memory
 
@@ -319,13 +315,13 @@ y_kernel(tw::bf16* __restrict__ y,
     tw::griddepcontrol_wait();
     tw::griddepcontrol_launch_dependents();
 
-    if (threadIdx.x >= 256) {  // [35] role load: threads 256 to 383
+    if (threadIdx.x >= 256) {  // [31] role load: threads 256 to 383
         const int load_thread = threadIdx.x - 256;
         tw::setmaxnreg_dec<24>();
         if (load_thread == 0) {
             for (int tile = block_x; tile < TILES; tile += 132) {
                 const int round = tile / 132;
-                // [18] taps_shared, taps_shared, taps_shared, taps_shared, taps_shared, taps_shared, taps_shared,
+                // [15] taps_shared, taps_shared, taps_shared, taps_shared, taps_shared, taps_shared, taps_shared,
                 //     taps_shared, taps_shared: load
                 if (round < 1) {
                     tw::mbarrier_expect_tx(shared.taps_shared_full[0], sizeof shared.taps_shared[0]);
@@ -349,13 +345,13 @@ y_kernel(tw::bf16* __restrict__ y,
                                  shared.taps_shared_full[0]);
                 }
                 tw::mbarrier_wait(shared.channel_empty[round], 1);
-                // [17] raster_shared: load
+                // [14] raster_shared: load
                 tw::mbarrier_expect_tx(shared.channel_full[round], sizeof shared.raster_shared[0]);
                 tw::tma_load_im2col(&shared.raster_shared[round][0][0], raster_shared_map, 0, tile * 8 % 31 - 1,
                                     tile * 256 / 31 % 29 - 1, tile * 256 / 899, 0, 0, shared.channel_full[round]);
             }
         }
-    } else {  // [35] role math: threads 0 to 255, 2 groups in turn
+    } else {  // [31] role math: threads 0 to 255, 2 groups in turn
         const int turn = threadIdx.x / 128;
         const int thread = threadIdx.x % 128;
         tw::setmaxnreg_inc<240>();
@@ -372,7 +368,7 @@ y_kernel(tw::bf16* __restrict__ y,
             float sums_total[64][2];
             tw::mbarrier_wait(shared.taps_shared_full[0], 0);
             float sums_total_sum[128];
-            // [11] sums_total: start
+            // [8] sums_total: start
             #pragma unroll
             for (int element = 0; element < 128; ++element) sums_total_sum[element] = 0.0f;
             tw::wgmma_fence_operand(sums_total_sum);
@@ -382,7 +378,7 @@ y_kernel(tw::bf16* __restrict__ y,
             tw::mbarrier_wait(shared.channel_full[round], 0);
             tw::wgmma_fence_operand(sums_total_sum);
             tw::wgmma_fence();
-            // [21] sums_total: multiply
+            // [18] sums_total: multiply
             #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 #pragma unroll
@@ -412,7 +408,7 @@ y_kernel(tw::bf16* __restrict__ y,
             tw::wgmma_wait<0>();
             tw::wgmma_fence_operand(sums_total_sum);
             if (thread == 0) tw::mbarrier_arrive(shared.channel_empty[round]);
-            // [11] sums_total
+            // [8] sums_total
             #pragma unroll
             for (int i_tile = 0; i_tile < 32; ++i_tile) {
                 #pragma unroll
@@ -425,7 +421,7 @@ y_kernel(tw::bf16* __restrict__ y,
             }
             #pragma unroll
             for (int leaving = 0; leaving < 8; ++leaving) {
-                // [9] sums
+                // [6] sums
                 #pragma unroll
                 for (int i_tile_2 = 0; i_tile_2 < 2; ++i_tile_2) {
                     tw::bf16 sums_out[8];

@@ -15,16 +15,15 @@
 //           [11] auto [channel, k] = s.split(c, 64, Tail::Mask, {"channel", "k"});
 //           [12] s.order({warpgroup_m_2, channel, r, s_y_total, m_2, q_y_total, k});
 //           [13] s.bind(warpgroup_m_2, warpgroup);
-//           [14] Loop channel_r = s.fuse(channel, r);
-//           [15] Loop step = s.fuse(channel_r, s_y_total, "step");
-//           [16] Stage y_out = s.stage(y_2, Memory::Shared, piece);
-//           [17] s.via(y_out, Copy::Tma);
-//           [18] s.persistent({tile, column_tile}, {.blocks = 132});
-//           [19] Stage x_shared = s.stage(y_total, x, Memory::Shared, step, As::Matrix);
-//           [20] Stage w_shared = s.stage(y_total, w, Memory::Shared, step);
-//           [21] s.mma(y_total, wgmma, {.m = m_2, .n = q_y_total, .k = k});
-//           [22] s.pipeline(step, {.stages = 4, .in_flight = 1});
-//           [23] s.roles({{"math", warpgroups(2), registers(232), {y_2}}, {"load", warps(1), registers(40),
+//           [14] Loop step = s.fuse({channel, r, s_y_total}, "step");
+//           [15] Stage y_out = s.stage(y_2, Memory::Shared, piece);
+//           [16] s.via(y_out, Copy::Tma);
+//           [17] s.persistent({tile, column_tile}, {.blocks = 132});
+//           [18] Stage x_shared = s.stage(y_total, x, Memory::Shared, step, As::Matrix);
+//           [19] Stage w_shared = s.stage(y_total, w, Memory::Shared, step);
+//           [20] s.mma(y_total, wgmma, {.m = m_2, .n = q_y_total, .k = k});
+//           [21] s.pipeline(step, {.stages = 4, .in_flight = 1});
+//           [22] s.roles({{"math", warpgroups(2), registers(232), {y_2}}, {"load", warps(1), registers(40),
 //     {x_shared, w_shared}}});
 // 384 threads, 148480 bytes of shared memory
 
@@ -315,7 +314,7 @@ y_kernel(const __grid_constant__ tw::TensorMap x_shared_map,
     tw::griddepcontrol_launch_dependents();
 
     const int warpgroup_thread = thread % 128;
-    if (threadIdx.x >= 256) {  // [23] role load: threads 256 to 383
+    if (threadIdx.x >= 256) {  // [22] role load: threads 256 to 383
         const int load_thread = threadIdx.x - 256;
         tw::setmaxnreg_dec<40>();
         if (load_thread == 0) {
@@ -328,7 +327,7 @@ y_kernel(const __grid_constant__ tw::TensorMap x_shared_map,
                 for (int step = 0; step < 18; ++step) {
                     const int stage = (round * 2 + step) % 4;
                     tw::mbarrier_wait(shared.step_empty[stage], ((round * 18 + step) / 4 + 1) % 2);
-                    // [19] x_shared, w_shared: load
+                    // [18] x_shared, w_shared: load
                     tw::mbarrier_expect_tx(shared.step_full[stage], 32768);
                     const int step_group = step / 9;
                     const int step_in_group = step % 3;
@@ -340,7 +339,7 @@ y_kernel(const __grid_constant__ tw::TensorMap x_shared_map,
                 }
             }
         }
-    } else {  // [23] role math: threads 0 to 255
+    } else {  // [22] role math: threads 0 to 255
         tw::setmaxnreg_inc<232>();
         const int warpgroup_m = thread / 128;
         const int warp = thread / 32 % 4;
@@ -354,7 +353,7 @@ y_kernel(const __grid_constant__ tw::TensorMap x_shared_map,
                 tw::mbarrier_wait(shared.step_full[stage], (round * 18 + step) / 4 % 2);
                 tw::wgmma_fence_operand(y_total);
                 tw::wgmma_fence();
-                // [21] y_total: multiply
+                // [20] y_total: multiply
                 #pragma unroll
                 for (int k_step = 0; k_step < 4; ++k_step) {
                     tw::wgmma_m64n128k16_bf16(y_total,
@@ -390,7 +389,7 @@ y_kernel(const __grid_constant__ tw::TensorMap x_shared_map,
                 }
                 tw::fence_proxy_async();
                 tw::barrier_sync(1, 256);
-                // [16] y_out: store
+                // [15] y_out: store
                 if (thread == 0) {
                     tw::tma_store(y_map, piece * 64, tile * 128, &shared.y_shared[0][0]);
                     tw::tma_store_commit();

@@ -1,28 +1,25 @@
 // d_w[i, j, u, v] = cast(bf16, sum_{n, p, q} cast(f32, dy[n, p, q, i]) * cast(f32, select(1 <= j + p && j + p < 29 &&
 //     1 <= u + q && u + q < 29, x[n, p * 1 + j * 1 - 1, q * 1 + u * 1 - 1, v], 0.0)))
 // inputs    dy bf16 [64, 28, 28, 128], x bf16 [64, 28, 28, 128]
-// schedule  [0] Loop n_p = s.fuse(n, p);
-//           [1] Loop pixel = s.fuse(n_p, q, "pixel");
-//           [2] auto [part, in_part] = s.split(pixel, 6272, Tail::Mask, {"part", "in_part"});
-//           [3] Stage d_w_partial = s.rfactor(d_w, part);
-//           [4] Loop i_j = s.fuse(i, j);
-//           [5] Loop i_j_u = s.fuse(i_j, u);
-//           [6] Loop all = s.fuse(i_j_u, v, "all");
-//           [7] auto [block, t] = s.split(all, 256, Tail::Mask, {"block", "t"});
-//           [8] s.bind(block, grid.x);
-//           [9] s.bind(t, thread);
-//           [10] auto [row_tile, row] = s.split(i_d_w_partial, 128, Tail::Mask, {"row_tile", "row"});
-//           [11] auto [warpgroup_m, m] = s.split(row, 64, {"warpgroup_m", "m"});
-//           [12] auto [column_tile, n_2] = s.split(v_d_w_partial, 128, Tail::Mask, {"column_tile", "n"});
-//           [13] auto [step, k] = s.split(in_part, 64, Tail::Mask, {"step", "k"});
-//           [14] s.order({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial, warpgroup_m, step, m, n_2, k});
-//           [15] s.persistent({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial}, {.blocks = 132});
-//           [16] s.bind(warpgroup_m, warpgroup);
-//           [17] Stage dy_shared = s.stage(d_w_partial, dy, Memory::Shared, step, As::Matrix);
-//           [18] Stage x_shared = s.stage(d_w_partial, x, Memory::Shared, step, As::Matrix);
-//           [19] s.mma(d_w_partial, wgmma, {.m = m, .n = n_2, .k = k});
-//           [20] s.pipeline(step, {.stages = 4, .in_flight = 1});
-//           [21] s.roles({{"math", warpgroups(2), registers(232), {d_w_partial}}, {"load", warps(1), registers(40),
+// schedule  [0] Loop pixel = s.fuse({n, p, q}, "pixel");
+//           [1] auto [part, in_part] = s.split(pixel, 6272, Tail::Mask, {"part", "in_part"});
+//           [2] Stage d_w_partial = s.rfactor(d_w, part);
+//           [3] Loop all = s.fuse({i, j, u, v}, "all");
+//           [4] auto [block, t] = s.split(all, 256, Tail::Mask, {"block", "t"});
+//           [5] s.bind(block, grid.x);
+//           [6] s.bind(t, thread);
+//           [7] auto [row_tile, row] = s.split(i_d_w_partial, 128, Tail::Mask, {"row_tile", "row"});
+//           [8] auto [warpgroup_m, m] = s.split(row, 64, {"warpgroup_m", "m"});
+//           [9] auto [column_tile, n_2] = s.split(v_d_w_partial, 128, Tail::Mask, {"column_tile", "n"});
+//           [10] auto [step, k] = s.split(in_part, 64, Tail::Mask, {"step", "k"});
+//           [11] s.order({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial, warpgroup_m, step, m, n_2, k});
+//           [12] s.persistent({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial}, {.blocks = 132});
+//           [13] s.bind(warpgroup_m, warpgroup);
+//           [14] Stage dy_shared = s.stage(d_w_partial, dy, Memory::Shared, step, As::Matrix);
+//           [15] Stage x_shared = s.stage(d_w_partial, x, Memory::Shared, step, As::Matrix);
+//           [16] s.mma(d_w_partial, wgmma, {.m = m, .n = n_2, .k = k});
+//           [17] s.pipeline(step, {.stages = 4, .in_flight = 1});
+//           [18] s.roles({{"math", warpgroups(2), registers(232), {d_w_partial}}, {"load", warps(1), registers(40),
 //     {dy_shared, x_shared}}});
 // 384 threads, 132096 bytes of shared memory
 
@@ -277,7 +274,7 @@ d_w_partial_kernel(float* __restrict__ d_w_partial,
     tw::griddepcontrol_wait();
 
     const int warpgroup_thread = thread % 128;
-    if (threadIdx.x >= 256) {  // [21] role load: threads 256 to 383
+    if (threadIdx.x >= 256) {  // [18] role load: threads 256 to 383
         const int load_thread = threadIdx.x - 256;
         tw::setmaxnreg_dec<40>();
         if (load_thread == 0) {
@@ -288,7 +285,7 @@ d_w_partial_kernel(float* __restrict__ d_w_partial,
             for (int step = 0; step < 98; ++step) {
                 const int stage = step % 4;
                 tw::mbarrier_wait(shared.step_empty[stage], (step / 4 + 1) % 2);
-                // [17] dy_shared, dy_shared, x_shared, x_shared: load
+                // [14] dy_shared, dy_shared, x_shared, x_shared: load
                 tw::mbarrier_expect_tx(shared.step_full[stage], 32768);
                 const int index = step * 2 % 7;
                 const int index_2 = step * 16 / 7 % 28;
@@ -303,7 +300,7 @@ d_w_partial_kernel(float* __restrict__ d_w_partial,
                                     index_2 - 1, part * 8 + index_3, u, j, shared.step_full[stage]);
             }
         }
-    } else {  // [21] role math: threads 0 to 255
+    } else {  // [18] role math: threads 0 to 255
         tw::setmaxnreg_inc<232>();
         const int warpgroup_m = thread / 128;
         const int warp = thread / 32 % 4;
@@ -319,7 +316,7 @@ d_w_partial_kernel(float* __restrict__ d_w_partial,
             tw::mbarrier_wait(shared.step_full[stage], step / 4 % 2);
             tw::wgmma_fence_operand(d_w_partial_sum);
             tw::wgmma_fence();
-            // [19] d_w_partial: multiply
+            // [16] d_w_partial: multiply
             #pragma unroll
             for (int k_step = 0; k_step < 4; ++k_step) {
                 tw::wgmma_m64n128k16_bf16<1, 1>(d_w_partial_sum,
@@ -340,7 +337,7 @@ d_w_partial_kernel(float* __restrict__ d_w_partial,
         const int d_w_partial_offset =
             part * 147456 + warpgroup_m * 73728 + warp * 18432 + lane_row * 1152 + j * 384 + u * 128 +
             lane_column_in_group * 8 + lane_column_group * 4;
-        // [3] d_w_partial
+        // [2] d_w_partial
         #pragma unroll
         for (int n_tile_2 = 0; n_tile_2 < 8; ++n_tile_2) {
             #pragma unroll
@@ -364,28 +361,25 @@ d_w_partial_kernel(float* __restrict__ d_w_partial,
 // d_w[i, j, u, v] = cast(bf16, sum_{n, p, q} cast(f32, dy[n, p, q, i]) * cast(f32, select(1 <= j + p && j + p < 29 &&
 //     1 <= u + q && u + q < 29, x[n, p * 1 + j * 1 - 1, q * 1 + u * 1 - 1, v], 0.0)))
 // inputs    dy bf16 [64, 28, 28, 128], x bf16 [64, 28, 28, 128]
-// schedule  [0] Loop n_p = s.fuse(n, p);
-//           [1] Loop pixel = s.fuse(n_p, q, "pixel");
-//           [2] auto [part, in_part] = s.split(pixel, 6272, Tail::Mask, {"part", "in_part"});
-//           [3] Stage d_w_partial = s.rfactor(d_w, part);
-//           [4] Loop i_j = s.fuse(i, j);
-//           [5] Loop i_j_u = s.fuse(i_j, u);
-//           [6] Loop all = s.fuse(i_j_u, v, "all");
-//           [7] auto [block, t] = s.split(all, 256, Tail::Mask, {"block", "t"});
-//           [8] s.bind(block, grid.x);
-//           [9] s.bind(t, thread);
-//           [10] auto [row_tile, row] = s.split(i_d_w_partial, 128, Tail::Mask, {"row_tile", "row"});
-//           [11] auto [warpgroup_m, m] = s.split(row, 64, {"warpgroup_m", "m"});
-//           [12] auto [column_tile, n_2] = s.split(v_d_w_partial, 128, Tail::Mask, {"column_tile", "n"});
-//           [13] auto [step, k] = s.split(in_part, 64, Tail::Mask, {"step", "k"});
-//           [14] s.order({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial, warpgroup_m, step, m, n_2, k});
-//           [15] s.persistent({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial}, {.blocks = 132});
-//           [16] s.bind(warpgroup_m, warpgroup);
-//           [17] Stage dy_shared = s.stage(d_w_partial, dy, Memory::Shared, step, As::Matrix);
-//           [18] Stage x_shared = s.stage(d_w_partial, x, Memory::Shared, step, As::Matrix);
-//           [19] s.mma(d_w_partial, wgmma, {.m = m, .n = n_2, .k = k});
-//           [20] s.pipeline(step, {.stages = 4, .in_flight = 1});
-//           [21] s.roles({{"math", warpgroups(2), registers(232), {d_w_partial}}, {"load", warps(1), registers(40),
+// schedule  [0] Loop pixel = s.fuse({n, p, q}, "pixel");
+//           [1] auto [part, in_part] = s.split(pixel, 6272, Tail::Mask, {"part", "in_part"});
+//           [2] Stage d_w_partial = s.rfactor(d_w, part);
+//           [3] Loop all = s.fuse({i, j, u, v}, "all");
+//           [4] auto [block, t] = s.split(all, 256, Tail::Mask, {"block", "t"});
+//           [5] s.bind(block, grid.x);
+//           [6] s.bind(t, thread);
+//           [7] auto [row_tile, row] = s.split(i_d_w_partial, 128, Tail::Mask, {"row_tile", "row"});
+//           [8] auto [warpgroup_m, m] = s.split(row, 64, {"warpgroup_m", "m"});
+//           [9] auto [column_tile, n_2] = s.split(v_d_w_partial, 128, Tail::Mask, {"column_tile", "n"});
+//           [10] auto [step, k] = s.split(in_part, 64, Tail::Mask, {"step", "k"});
+//           [11] s.order({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial, warpgroup_m, step, m, n_2, k});
+//           [12] s.persistent({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial}, {.blocks = 132});
+//           [13] s.bind(warpgroup_m, warpgroup);
+//           [14] Stage dy_shared = s.stage(d_w_partial, dy, Memory::Shared, step, As::Matrix);
+//           [15] Stage x_shared = s.stage(d_w_partial, x, Memory::Shared, step, As::Matrix);
+//           [16] s.mma(d_w_partial, wgmma, {.m = m, .n = n_2, .k = k});
+//           [17] s.pipeline(step, {.stages = 4, .in_flight = 1});
+//           [18] s.roles({{"math", warpgroups(2), registers(232), {d_w_partial}}, {"load", warps(1), registers(40),
 //     {dy_shared, x_shared}}});
 // 256 threads
 

@@ -13,36 +13,34 @@
 //           [7] auto [lane_c, pair] = s.split(c_in_tile, 2, {"lane_c", "pair"});
 //           [8] s.order({i, tile_p, tile_q, tile_c, thread_p, thread_q, lane_c, row, phase_p, column, phase_q,
 //     pair});
-//           [9] Loop i_tile_p = s.fuse(i, tile_p);
-//           [10] Loop tile = s.fuse(i_tile_p, tile_q, "tile");
-//           [11] auto [run, step] = s.split(tile, 7, Tail::Mask, {"run", "step"});
-//           [12] s.order({run, tile_c, step});
-//           [13] Loop block = s.fuse(run, tile_c, "block");
-//           [14] s.bind(block, grid.x);
-//           [15] s.bind(thread_p, thread);
-//           [16] s.bind(thread_q, thread);
-//           [17] s.bind(lane_c, thread);
-//           [18] s.bind(column, unrolled);
-//           [19] s.bind(row, unrolled);
-//           [20] s.bind(pair, vector);
-//           [21] s.at(sums, lane_c);
-//           [22] s.set_memory(sums, Memory::Registers);
-//           [23] s.order({r, j_sums, s_sums, p_sums, q_sums});
-//           [24] s.bind(q_sums, unrolled);
-//           [25] s.bind(p_sums, unrolled);
-//           [26] s.bind(s_sums, unrolled);
-//           [27] s.bind(j_sums, unrolled);
-//           [28] s.bind(r, unrolled);
-//           [29] Stage x_around_shared = s.stage(sums, x_around, Memory::Shared, step);
-//           [30] s.inline_stage(x_around);
-//           [31] s.pipeline(step, {.stages = 2});
-//           [32] s.via(x_around_shared, Copy::Tma);
-//           [33] Loop i_j = s.fuse(i_taps, j_taps);
-//           [34] Loop all = s.fuse(i_j, p_taps, "all");
-//           [35] auto [block_2, in_block] = s.split(all, 256, Tail::Mask, {"block", "in_block"});
-//           [36] auto [t, element] = s.split(in_block, 1, {"t", "element"});
-//           [37] s.bind(block_2, grid.x);
-//           [38] s.bind(t, thread);
+//           [9] Loop tile = s.fuse({i, tile_p, tile_q}, "tile");
+//           [10] auto [run, step] = s.split(tile, 7, Tail::Mask, {"run", "step"});
+//           [11] s.order({run, tile_c, step});
+//           [12] Loop block = s.fuse(run, tile_c, "block");
+//           [13] s.bind(block, grid.x);
+//           [14] s.bind(thread_p, thread);
+//           [15] s.bind(thread_q, thread);
+//           [16] s.bind(lane_c, thread);
+//           [17] s.bind(column, unrolled);
+//           [18] s.bind(row, unrolled);
+//           [19] s.bind(pair, vector);
+//           [20] s.at(sums, lane_c);
+//           [21] s.set_memory(sums, Memory::Registers);
+//           [22] s.order({r, j_sums, s_sums, p_sums, q_sums});
+//           [23] s.bind(q_sums, unrolled);
+//           [24] s.bind(p_sums, unrolled);
+//           [25] s.bind(s_sums, unrolled);
+//           [26] s.bind(j_sums, unrolled);
+//           [27] s.bind(r, unrolled);
+//           [28] Stage x_around_shared = s.stage(sums, x_around, Memory::Shared, step);
+//           [29] s.inline_stage(x_around);
+//           [30] s.pipeline(step, {.stages = 2});
+//           [31] s.via(x_around_shared, Copy::Tma);
+//           [32] Loop all = s.fuse({i_taps, j_taps, p_taps}, "all");
+//           [33] auto [block_2, in_block] = s.split(all, 256, Tail::Mask, {"block", "in_block"});
+//           [34] auto [t, element] = s.split(in_block, 1, {"t", "element"});
+//           [35] s.bind(block_2, grid.x);
+//           [36] s.bind(t, thread);
 // 256 threads
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
@@ -95,36 +93,34 @@ taps_kernel(const tw::bf16* __restrict__ w, float* __restrict__ taps) {
 //           [7] auto [lane_c, pair] = s.split(c_in_tile, 2, {"lane_c", "pair"});
 //           [8] s.order({i, tile_p, tile_q, tile_c, thread_p, thread_q, lane_c, row, phase_p, column, phase_q,
 //     pair});
-//           [9] Loop i_tile_p = s.fuse(i, tile_p);
-//           [10] Loop tile = s.fuse(i_tile_p, tile_q, "tile");
-//           [11] auto [run, step] = s.split(tile, 7, Tail::Mask, {"run", "step"});
-//           [12] s.order({run, tile_c, step});
-//           [13] Loop block = s.fuse(run, tile_c, "block");
-//           [14] s.bind(block, grid.x);
-//           [15] s.bind(thread_p, thread);
-//           [16] s.bind(thread_q, thread);
-//           [17] s.bind(lane_c, thread);
-//           [18] s.bind(column, unrolled);
-//           [19] s.bind(row, unrolled);
-//           [20] s.bind(pair, vector);
-//           [21] s.at(sums, lane_c);
-//           [22] s.set_memory(sums, Memory::Registers);
-//           [23] s.order({r, j_sums, s_sums, p_sums, q_sums});
-//           [24] s.bind(q_sums, unrolled);
-//           [25] s.bind(p_sums, unrolled);
-//           [26] s.bind(s_sums, unrolled);
-//           [27] s.bind(j_sums, unrolled);
-//           [28] s.bind(r, unrolled);
-//           [29] Stage x_around_shared = s.stage(sums, x_around, Memory::Shared, step);
-//           [30] s.inline_stage(x_around);
-//           [31] s.pipeline(step, {.stages = 2});
-//           [32] s.via(x_around_shared, Copy::Tma);
-//           [33] Loop i_j = s.fuse(i_taps, j_taps);
-//           [34] Loop all = s.fuse(i_j, p_taps, "all");
-//           [35] auto [block_2, in_block] = s.split(all, 256, Tail::Mask, {"block", "in_block"});
-//           [36] auto [t, element] = s.split(in_block, 1, {"t", "element"});
-//           [37] s.bind(block_2, grid.x);
-//           [38] s.bind(t, thread);
+//           [9] Loop tile = s.fuse({i, tile_p, tile_q}, "tile");
+//           [10] auto [run, step] = s.split(tile, 7, Tail::Mask, {"run", "step"});
+//           [11] s.order({run, tile_c, step});
+//           [12] Loop block = s.fuse(run, tile_c, "block");
+//           [13] s.bind(block, grid.x);
+//           [14] s.bind(thread_p, thread);
+//           [15] s.bind(thread_q, thread);
+//           [16] s.bind(lane_c, thread);
+//           [17] s.bind(column, unrolled);
+//           [18] s.bind(row, unrolled);
+//           [19] s.bind(pair, vector);
+//           [20] s.at(sums, lane_c);
+//           [21] s.set_memory(sums, Memory::Registers);
+//           [22] s.order({r, j_sums, s_sums, p_sums, q_sums});
+//           [23] s.bind(q_sums, unrolled);
+//           [24] s.bind(p_sums, unrolled);
+//           [25] s.bind(s_sums, unrolled);
+//           [26] s.bind(j_sums, unrolled);
+//           [27] s.bind(r, unrolled);
+//           [28] Stage x_around_shared = s.stage(sums, x_around, Memory::Shared, step);
+//           [29] s.inline_stage(x_around);
+//           [30] s.pipeline(step, {.stages = 2});
+//           [31] s.via(x_around_shared, Copy::Tma);
+//           [32] Loop all = s.fuse({i_taps, j_taps, p_taps}, "all");
+//           [33] auto [block_2, in_block] = s.split(all, 256, Tail::Mask, {"block", "in_block"});
+//           [34] auto [t, element] = s.split(in_block, 1, {"t", "element"});
+//           [35] s.bind(block_2, grid.x);
+//           [36] s.bind(t, thread);
 // 128 threads, 61056 bytes of shared memory
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
@@ -274,7 +270,7 @@ y_kernel(tw::bf16* __restrict__ y,
     const int block_in_group = block % 3;
     const int block_group = block / 3;
     const int block_group_2 = block / 6;
-    // [29] x_around_shared: load
+    // [28] x_around_shared: load
     if (thread == 0) {
         tw::mbarrier_expect_tx(shared.step_full[0], sizeof shared.x_around_shared[0]);
         tw::tma_load(&shared.x_around_shared[0][0][0][0][0], x_around_shared_map, block_in_group * 32,
@@ -287,7 +283,7 @@ y_kernel(tw::bf16* __restrict__ y,
         __syncthreads();
         const int stage = step % 2;
         tw::mbarrier_wait(shared.step_full[stage], step / 2 % 2);
-        // [29] x_around_shared: load
+        // [28] x_around_shared: load
         if (step < 6 && thread == 0) {
             const int other_stage = (step + 1) % 2;
             tw::mbarrier_expect_tx(shared.step_full[other_stage], sizeof shared.x_around_shared[0]);
@@ -297,7 +293,7 @@ y_kernel(tw::bf16* __restrict__ y,
         }
         float sums[4][7][2];
         float sums_sum[4][7][2];
-        // [21] sums: start
+        // [20] sums: start
         #pragma unroll
         for (int j = 0; j < 4; ++j) {
             #pragma unroll
@@ -307,7 +303,7 @@ y_kernel(tw::bf16* __restrict__ y,
             }
         }
         __syncthreads();
-        // [21] sums: accumulate
+        // [20] sums: accumulate
         #pragma unroll
         for (int r = 0; r < 7; ++r) {
             float taps_values[7][2];
@@ -330,7 +326,7 @@ y_kernel(tw::bf16* __restrict__ y,
                 }
             }
         }
-        // [21] sums
+        // [20] sums
         #pragma unroll
         for (int j = 0; j < 4; ++j) {
             #pragma unroll
