@@ -390,9 +390,27 @@ bool Simplifier::raise_once(Affine& affine) {
     return false;
 }
 
+namespace {
+
+/// Counts while it lives.
+class Within {
+public:
+    explicit Within(int& depth) : depth_(++depth) {}
+    ~Within() { --depth_; }
+    Within(const Within&) = delete;
+    Within& operator=(const Within&) = delete;
+
+private:
+    int& depth_;
+};
+
+}  // namespace
+
 /// c * min(x, y) is c * x or c * y, and for c > 0 at most either; of a maximum for c < 0. Where the rest of the sum is
 /// made of what x or y is made of, that tells more than their bounds.
 std::optional<int64_t> Simplifier::upper_by_sides(const Affine& affine) {
+    constexpr int most_within = 2;  // sides of minima in sides: each doubles what there is to do
+    if (sides_ == most_within) return {};
     for (size_t t = 0; t < affine.terms.size(); ++t) {
         const auto [atom, coefficient] = affine.terms[t];
         const Binary* node = atom.as<Binary>();
@@ -408,6 +426,7 @@ std::optional<int64_t> Simplifier::upper_by_sides(const Affine& affine) {
             Affine sum = rest;
             add_scaled(sum, decompose(side), coefficient);
             combine_quotients(sum);
+            const Within deeper(sides_);
             return upper(sum);
         };
         const Bound a = with(node->a), b = with(node->b);

@@ -133,6 +133,7 @@ private:
         Interval result;
     };
     const BoundsOverride* overrides_;
+    int sides_ = 0;  // of minima, inside of each other, of which bounds are being taken
     std::unordered_map<const ExprNode*, Known> known_;
     std::unordered_map<const ExprNode*, KnownBounds> known_bounds_;
     std::unordered_map<const ExprNode*, std::pair<Expr, bool>> known_exact_, known_places_, known_bounded_;

@@ -52,7 +52,7 @@ Schedule apart(const std::vector<Tensor>& outputs) {
 /// behind it. Each tile of logits has its maximum and its sum of exponentials while it is in registers; rows are put
 /// together of them.
 void show_cross_entropy(Lesson& lesson, const Counter& count) {
-    const LinearCrossEntropyShape shape{.rows = 128, .depth = 64, .vocabulary = 512};
+    const LinearCrossEntropyShape shape{.rows = 128, .depth = 64, .vocabulary = 256};
     const Target gpu = target("sm_90a");
     const WarpgroupTiles tiles = linear_cross_entropy_tiles(shape);
     const LinearCrossEntropy loss = declare_linear_cross_entropy(shape, tiles.block_n);
@@ -84,7 +84,7 @@ void show_cross_entropy(Lesson& lesson, const Counter& count) {
 int main(int argc, char** argv) {
     Lesson lesson(argc, argv, "18. Your own attention");
     const Counter count(lesson);
-    const int64_t heads = lesson.size(2, 16), length = lesson.size(200, 4096), depth = lesson.size(40, 128);
+    const int64_t heads = lesson.size(1, 16), length = lesson.size(200, 4096), depth = lesson.size(40, 128);
     const AttentionShape shape{
         .batch = 1, .heads = heads, .rows = length, .keys = length, .depth = depth, .width = depth};
     const Target gpu = target("sm_90a");

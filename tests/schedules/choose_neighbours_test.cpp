@@ -185,7 +185,7 @@ TEST_P(ChooseNeighbours, OfAnyLayerAreTheDeclared) {
         summed += says(with_sums) ? 1 : 0;
         made += says(with_image) ? 1 : 0;
         if (layer.prologue == Prologue::InWindows && some.has_wgmma) {
-            EXPECT_THAT(how, AllOf(HasSubstr("'z_image': what 'z' makes of each element"), HasSubstr("'z': tiling ")));
+            EXPECT_THAT(how, AllOf(HasSubstr("'z_image': what 'z' makes of each element"), HasSubstr(": tiling ")));
         }
         over_rasters += says("tiling halo") && (says(with_sums) || says(with_image)) ? 1 : 0;
         EXPECT_THAT(how, Not(HasSubstr("is not made with")));

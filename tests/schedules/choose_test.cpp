@@ -170,7 +170,8 @@ TEST(Choose, CitesTheCaller) {
     line = fmt::format("choose_test.cpp:{}", __LINE__ + 1);
     Schedule s = schedules::choose_schedule({b}, target("sm_90a"));
     EXPECT_FALSE(s.trace().empty());
-    for (const Step& step : s.trace()) EXPECT_EQ(step.file_line.find(line + ", share_reduction.cpp:"), 0u) << step.file_line;
+    for (const Step& step : s.trace())
+        EXPECT_EQ(step.file_line.find(line + ", share_reduction.cpp:"), 0u) << step.file_line;
     line = fmt::format("choose_test.cpp:{}", __LINE__ + 1);
     s.set_memory(b, Memory::Global);
     EXPECT_EQ(s.trace().back().file_line, line);

@@ -190,8 +190,9 @@ TEST_P(TensorProducts, TurnTermsToLieSideBySide) {
         SCOPED_TRACE(fmt::format("{} x {} x {} of {}, batch {}, transposes {} {}", shape.m, shape.n, shape.k,
                                  name_of(shape.operand), shape.batch, shape.transpose_a, shape.transpose_b));
         EXPECT_TRUE(takes_warpgroups(shape, device_target()));
-        const ProductTiling tiling = random.chance(0.8) ? best_tiling(shape, device_target())
-                                                        : ProductTiling(TensorTiles{.block_m = 32, .block_n = 32});
+        const ProductTiling tiling =
+            random.chance(0.8) ? best_tiling(shape, device_target())
+                               : ProductTiling(TensorTiles{.block_m = 32, .block_n = 32, .warp_m = 16, .warp_n = 16});
         Schedule s = scheduled(shape, tiling, device_target());
         expect_declared(s, integers_for(s.outputs(), 2));
     }
