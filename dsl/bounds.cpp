@@ -390,27 +390,10 @@ bool Simplifier::raise_once(Affine& affine) {
     return false;
 }
 
-namespace {
-
-/// Counts while it lives.
-class Within {
-public:
-    explicit Within(int& depth) : depth_(++depth) {}
-    ~Within() { --depth_; }
-    Within(const Within&) = delete;
-    Within& operator=(const Within&) = delete;
-
-private:
-    int& depth_;
-};
-
-}  // namespace
-
 /// c * min(x, y) is c * x or c * y, and for c > 0 at most either; of a maximum for c < 0. Where the rest of the sum is
 /// made of what x or y is made of, that tells more than their bounds.
-std::optional<int64_t> Simplifier::upper_by_sides(const Affine& affine) {
-    constexpr int most_within = 2;  // sides of minima in sides: each doubles what there is to do
-    if (sides_ == most_within) return {};
+std::optional<int64_t> Simplifier::upper_by_sides(const Affine& affine, int sides) {
+    if (sides == 0) return {};
     for (size_t t = 0; t < affine.terms.size(); ++t) {
         const auto [atom, coefficient] = affine.terms[t];
         const Binary* node = atom.as<Binary>();
@@ -426,8 +409,7 @@ std::optional<int64_t> Simplifier::upper_by_sides(const Affine& affine) {
             Affine sum = rest;
             add_scaled(sum, decompose(side), coefficient);
             combine_quotients(sum);
-            const Within deeper(sides_);
-            return upper(sum);
+            return upper(sum, sides - 1);
         };
         const Bound a = with(node->a), b = with(node->b);
         const bool at_most_either = (node->op == BinaryOp::Min) == (coefficient > 0);
@@ -437,8 +419,8 @@ std::optional<int64_t> Simplifier::upper_by_sides(const Affine& affine) {
     return {};
 }
 
-std::optional<int64_t> Simplifier::upper(const Affine& affine) {
-    Bound best = smaller(bounds(affine).max, upper_by_sides(affine));
+std::optional<int64_t> Simplifier::upper(const Affine& affine, int sides) {
+    Bound best = smaller(bounds(affine).max, upper_by_sides(affine, sides));
     Affine raised = affine;
     constexpr int most_steps = 16;
     for (int step = 0; step < most_steps && raise_once(raised); ++step) best = smaller(best, bounds(raised).max);

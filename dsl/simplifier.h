@@ -73,8 +73,9 @@ public:
     /// The least and the largest value of a simplified expression.
     Interval bounds(const Expr& expr);
     Interval bounds(const Affine& affine);
-    /// As bounds(), but through symbolic extents and floor divisions too: i < n for an index of extent n.
-    std::optional<int64_t> upper(const Affine& affine);
+    /// As bounds(), but through symbolic extents and floor divisions too: i < n for an index of extent n; and through
+    /// the sides of minima and maxima, so many of them inside of each other: each doubles what there is to do.
+    std::optional<int64_t> upper(const Affine& affine, int sides = 2);
     std::optional<int64_t> lower(const Affine& affine);
     /// An i64 without data: made of loops, axes, named sizes and constants that leave room. Such expressions are
     /// mathematical: none of them wraps.
@@ -90,7 +91,7 @@ public:
     bool may_wrap(const Expr& operation);
 
 private:
-    std::optional<int64_t> upper_by_sides(const Affine& affine);
+    std::optional<int64_t> upper_by_sides(const Affine& affine, int sides);
     Expr simplify_linear(const Expr& expr);
     /// The form as an exact expression; Overflow if it is none.
     Expr exact_expr(const Affine& affine, Type type);
@@ -133,7 +134,6 @@ private:
         Interval result;
     };
     const BoundsOverride* overrides_;
-    int sides_ = 0;  // of minima, inside of each other, of which bounds are being taken
     std::unordered_map<const ExprNode*, Known> known_;
     std::unordered_map<const ExprNode*, KnownBounds> known_bounds_;
     std::unordered_map<const ExprNode*, std::pair<Expr, bool>> known_exact_, known_places_, known_bounded_;

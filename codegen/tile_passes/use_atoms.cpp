@@ -101,14 +101,13 @@ private:
             return ReadOperand{{a_->buffer, indices}, static_cast<int>(2 * quads_ * pack_)};
         };
     }
-    /// A lane's terms lie in its registers as the loop runs through them.
+    /// A lane's terms lie in its registers as the loop runs through them: other orders have been refused.
     void check_order_of_rows() const {
         const Affine affine = affine_of(simplify(a_->indices[sides_of_rows()[1]]));
-        if (coefficient(affine, k_.variable) != 1 || coefficient(affine, k_tile_->variable) != pack_)
-            throw_error(Error,
-                        "{}{}: {} takes the rows '{}' from registers in the order in which lanes have them, but the "
-                        "terms are read at {}; stage the rows in shared memory",
-                        cite_(op_.step), op_.name, atom_.name, a_->buffer->name, to_string(to_expr(affine)));
+        internal_check(coefficient(affine, k_.variable) == 1 && coefficient(affine, k_tile_->variable) == pack_,
+                       "{}: {} takes the rows '{}' from registers in the order in which lanes have them, but the terms "
+                       "are read at {}",
+                       op_.name, atom_.name, a_->buffer->name, to_string(to_expr(affine)));
     }
     RowsAt fragment_rows(const Buffer& fragment) const {
         return [this, fragment](const Expr& row) {
