@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "dsl/mma.h"
+#include "dsl/remember_regions.h"
 #include "dsl/simplify.h"
 #include "dsl/stream.h"
 #include "dsl/tree_builder.h"
@@ -344,6 +345,9 @@ void TreeBuilder::see_scalars(const Expr& expr, const std::function<void(const E
     });
 }
 
-Tree build_tree(const Schedule::State& state, std::source_location where) { return TreeBuilder(state, where).run(); }
+Tree build_tree(const Schedule::State& state, std::source_location where) {
+    RememberRegions regions(state);
+    return TreeBuilder(state, where).run();
+}
 
 }  // namespace tw

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "dsl/mma.h"
-#include "dsl/schedule_state.h"
+#include "dsl/remember_regions.h"
 #include "dsl/simplify.h"
 #include "dsl/stream.h"
 #include "support/error.h"
@@ -340,6 +340,7 @@ void replace_variable(State& state, LoopRecord& loop, const Expr& variable) {
 }  // namespace
 
 void refresh_regions(State& state, std::source_location where) {
+    RememberRegions regions(state);
     for (size_t pass = 0; pass <= state.stages.size(); ++pass) {
         bool changed = false;
         for (size_t s = 0; s < state.stages.size(); ++s) {
@@ -360,6 +361,7 @@ void refresh_regions(State& state, std::source_location where) {
                 Variable variable{.name = root.name, .min = 0, .extent = root.extent};
                 if (auto most = bounds_of(root.extent).max) variable.max = std::max<int64_t>(*most - 1, 0);
                 replace_variable(state, root, make_expr(Type::I64, variable));
+                regions.forget();
                 changed = true;
             }
         }

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "dsl/cut.h"
+#include "dsl/remember_regions.h"
 #include "dsl/simplify.h"
 #include "dsl/stream.h"
 #include "support/error.h"
@@ -34,6 +35,7 @@ Edit::Edit(std::unique_ptr<State>& target, std::source_location where)
 void Edit::commit(const std::string& cpp, const std::string& saved) {
     check_rules(state, where);
     refresh_regions(state, where);
+    RememberRegions regions(state);
     check_lengths_alike(state, where);
     state.tree = cut_loops(state, build_tree(state, where), where);
     record(cpp, saved);

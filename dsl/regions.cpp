@@ -1,7 +1,7 @@
 // Regions: which box of a stage's axes is needed, or computed, in one iteration of a loop.
 #include <algorithm>
 
-#include "dsl/schedule_state.h"
+#include "dsl/remember_regions.h"
 #include "dsl/simplify.h"
 #include "dsl/stream.h"
 #include "support/error.h"
@@ -299,10 +299,25 @@ Region shared_terms(const State& state, int stage, std::source_location where) {
     return terms;
 }
 
+namespace {
+thread_local RememberRegions* remembering = nullptr;
+}
+
+RememberRegions::RememberRegions(const State& state) : state_(&state), outer_(remembering) {
+    known_ = outer_ && outer_->state_ == &state ? outer_->known_ : &own_;
+    remembering = this;
+}
+RememberRegions::~RememberRegions() { remembering = outer_; }
+
 Region region_of(const State& state, int stage, std::source_location where) {
     const StageRecord& record = state.stages[stage];
     if (record.attach < 0) return whole(record);
-    return record.after ? following_region(state, stage, where) : needed_region(state, stage, where);
+    auto* known = remembering && remembering->state_ == &state ? remembering->known_ : nullptr;
+    if (known)
+        if (auto found = known->find(stage); found != known->end()) return found->second;
+    Region region = record.after ? following_region(state, stage, where) : needed_region(state, stage, where);
+    if (known) known->emplace(stage, region);
+    return region;
 }
 
 }  // namespace tw

@@ -8,6 +8,7 @@
 #include "dsl/deep.h"
 #include "dsl/schedule_state.h"
 #include "dsl/simplify.h"
+#include "dsl/walk.h"
 #include "support/error.h"
 
 namespace tw {
@@ -33,7 +34,7 @@ std::vector<Expr> outer_reductions(const std::vector<Expr>& bodies) {
             if (!known) found.push_back(expr);
             return;
         }
-        for (const Expr& kid : children(expr)) walk(kid);
+        for_each_child(*expr, walk);
     };
     for (const Expr& body : bodies) with_room_for(body, [&] { walk(body); });
     return found;
@@ -61,7 +62,7 @@ std::vector<Expr> free_indices(const std::vector<Expr>& exprs, std::vector<Expr>
         }
         const Reduce* reduce = expr.as<Reduce>();
         if (!reduce) {
-            for (const Expr& kid : children(expr)) walk(kid, hidden, seen);
+            for_each_child(*expr, [&](const Expr& kid) { walk(kid, hidden, seen); });
             return;
         }
         for (const Expr& extent : extents_of(*reduce)) walk(extent, hidden, seen);

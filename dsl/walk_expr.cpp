@@ -1,8 +1,11 @@
 // Walks of expressions: children, rewriting, substitution, equality.
 #include <algorithm>
 #include <bit>
-#include <unordered_map>
+#include <optional>
 #include <unordered_set>
+#include <variant>
+
+#include <boost/container/small_vector.hpp>
 
 #include "dsl/deep.h"
 #include "dsl/expr.h"
@@ -22,21 +25,72 @@ Expr with_children(const Expr& expr, const std::vector<Expr>& kids) {
     return map_children(expr, [&](const Expr&) { return kids.at(next++); });
 }
 
+namespace {
+
+/// What a walk remembers by node: a table that starts on the stack, since most expressions are small and are walked
+/// often. Addresses are multiples of 16, and spread well enough by one multiplication.
+template <class Value>
+class NodeTable {
+    struct Entry {
+        const ExprNode* node = nullptr;
+        [[no_unique_address]] Value value;
+    };
+    boost::container::small_vector<Entry, 64> entries_;
+    size_t size_ = 0;
+
+    size_t place_of(const ExprNode* node) const {
+        constexpr uint64_t golden_ratio = 0x9e3779b97f4a7c15;
+        const size_t last = entries_.size() - 1;
+        size_t place = reinterpret_cast<uintptr_t>(node) * golden_ratio >> 32 & last;
+        while (entries_[place].node && entries_[place].node != node) place = (place + 1) & last;
+        return place;
+    }
+    void grow() {
+        auto old = std::move(entries_);
+        entries_.clear();
+        entries_.resize(old.size() * 4);
+        for (Entry& entry : old)
+            if (entry.node) entries_[place_of(entry.node)] = std::move(entry);
+    }
+
+public:
+    NodeTable() { entries_.resize(64); }
+
+    /// Nullptr if it is new. Valid until the next insertion.
+    const Value* find(const ExprNode* node) const {
+        const Entry& entry = entries_[place_of(node)];
+        return entry.node ? &entry.value : nullptr;
+    }
+    /// Whether it is new.
+    bool insert(const ExprNode* node, Value value = {}) {
+        if (2 * size_ >= entries_.size()) grow();
+        Entry& entry = entries_[place_of(node)];
+        if (entry.node) return false;
+        entry = {node, std::move(value)};
+        ++size_;
+        return true;
+    }
+};
+
+}  // namespace
+
 Expr transform(const Expr& root, const std::function<Expr(const Expr&)>& rule) {
-    std::unordered_map<const ExprNode*, Expr> done;
+    NodeTable<Expr> done;
     auto walk = [&](auto& self, const Expr& expr) -> Expr {
-        if (auto found = done.find(expr.id()); found != done.end()) return found->second;
+        if (const Expr* known = done.find(expr.id())) return *known;
         Expr rebuilt = map_children(expr, [&](const Expr& kid) { return self(self, kid); });
         Expr changed = rule(rebuilt);
-        return done.emplace(expr.id(), changed.defined() ? changed : rebuilt).first->second;
+        if (!changed.defined()) changed = std::move(rebuilt);
+        done.insert(expr.id(), changed);
+        return changed;
     };
     return with_room_for(root, [&] { return walk(walk, root); });
 }
 
 void visit(const Expr& root, const std::function<void(const Expr&)>& see) {
-    std::unordered_set<const ExprNode*> seen;
+    NodeTable<std::monostate> seen;
     auto walk = [&](auto& self, const Expr& expr) -> void {
-        if (!seen.insert(expr.id()).second) return;
+        if (!seen.insert(expr.id())) return;
         see(expr);
         for_each_child(*expr, [&](const Expr& kid) { self(self, kid); });
     };

@@ -1,0 +1,27 @@
+#pragma once
+#include <map>
+
+#include "dsl/schedule_state.h"
+
+namespace tw {
+
+/// While it lives, region_of() remembers what it found of this state, which whoever changes it must have forgotten:
+/// regions go by those of the stages around and of all readers, so that each would be found again and again. One
+/// inside of another of the same state shares what that one knows.
+class RememberRegions {
+public:
+    explicit RememberRegions(const Schedule::State& state);
+    RememberRegions(const RememberRegions&) = delete;
+    RememberRegions& operator=(const RememberRegions&) = delete;
+    ~RememberRegions();
+    void forget() { known_->clear(); }
+
+private:
+    friend Region region_of(const Schedule::State& state, int stage, std::source_location where);
+    const Schedule::State* state_;
+    RememberRegions* outer_;
+    std::map<int, Region> own_;
+    std::map<int, Region>* known_;
+};
+
+}  // namespace tw
