@@ -27,16 +27,23 @@ public:
     std::vector<HostArray> run(const std::vector<Tensor>& outputs) {
         for (const auto& operation : operations_of(outputs)) {
             if (operation->is_input())
-                arrays_[operation.get()] = {bound_input(*operation, bindings_)};
+                arrays_.emplace_back(operation.get(), std::vector{bound_input(*operation, bindings_)});
             else
                 compute(*operation);
         }
         std::vector<HostArray> results;
-        for (const Tensor& output : outputs) results.push_back(arrays_.at(output.operation().get())[output.output()]);
+        for (const Tensor& output : outputs) results.push_back(array(output.operation().get(), output.output()));
         return results;
     }
 
 private:
+    const HostArray& array(const Operation* operation, int output) const {
+        for (auto known = arrays_.rbegin(); known != arrays_.rend(); ++known)
+            if (known->first == operation) return known->second[output];
+        internal_check(false, "interpret '{}': '{}' has not been computed", name_, operation->name);
+        return arrays_[0].second[0];
+    }
+
     Type numbers_of(Type type) const { return exact_reals_ && is_float(type) ? Type::F64 : type; }
     Value rounded(Type type, double real) const { return make_value(numbers_of(type), real); }
 
@@ -59,7 +66,7 @@ private:
                 } while (advance(point, shape));
             });
         }
-        arrays_[&operation] = std::move(results);
+        arrays_.emplace_back(&operation, std::move(results));
     }
 
     static Value integer(int64_t value) { return {Type::I64, 0, value}; }
@@ -87,7 +94,7 @@ private:
 
     Value operator()(const Expr& expr) {
         auto compute = [&] { return std::visit([&](const auto& node) { return evaluate(node, expr); }, (*expr).kind); };
-        if (shared_.empty() || depth_of(expr) == 1) return compute();
+        if (shared_.empty() || expr.as<Variable>()) return compute();
         auto shared = shared_.find(expr.id());
         if (shared == shared_.end()) return compute();
         Known& known = known_[shared->second];
@@ -178,7 +185,7 @@ private:
     }
 
     Value evaluate(const Read& node, const Expr& expr) {
-        const HostArray& array = arrays_.at(node.operation.get())[node.output];
+        const HostArray& array = this->array(node.operation.get(), node.output);
         int64_t offset = 0;
         for (size_t d = 0; d < node.indices.size(); ++d) {
             int64_t index = (*this)(node.indices[d]).integer;
@@ -207,17 +214,17 @@ private:
         if (empty) return total[node.component];
         const uint64_t outside = round_;
         do {
-            total = combined(node, total, point);
+            combine(node, total, point);
         } while (advance(point, shape));
         round_ = outside;
         return total[node.component];
     }
 
-    Values combined(const Reduce& node, const Values& total, const std::vector<int64_t>& point) {
+    void combine(const Reduce& node, Values& total, const std::vector<int64_t>& point) {
         size_t depth = index_.size();
         for (size_t d = 0; d < point.size(); ++d) index_.emplace_back(node.axes[d].id(), integer(point[d]));
         begin_known();
-        Values term, result;
+        Values term;
         for (const Expr& value : node.values) term.push_back((*this)(value));
         index_.resize(depth);
         for (size_t c = 0; c < total.size(); ++c) {
@@ -225,9 +232,8 @@ private:
             index_.emplace_back(node.reducer->right[c].id(), term[c]);
         }
         begin_known();
-        for (const Expr& expr : node.reducer->combined) result.push_back((*this)(expr));
+        for (size_t c = 0; c < total.size(); ++c) total[c] = (*this)(node.reducer->combined[c]);
         index_.resize(depth);
-        return result;
     }
 
     struct Known {
@@ -238,7 +244,7 @@ private:
     const Bindings& bindings_;
     bool exact_reals_;
     std::string name_;  ///< of the operation being computed
-    std::map<const Operation*, std::vector<HostArray>> arrays_;
+    std::vector<std::pair<const Operation*, std::vector<HostArray>>> arrays_;
     std::unordered_map<const ExprNode*, size_t> shared_;    ///< their numbers
     std::vector<Known> known_;                              ///< of shared nodes
     uint64_t round_ = 0, last_round_ = 0;                   ///< of values of variables: what is known belongs to one

@@ -210,8 +210,10 @@ Value make_value(Type type, double real) { return convert(type, {Type::F64, real
 Value make_value(Type type, int64_t integer) { return convert(type, {Type::I64, 0, integer}); }
 
 Value convert(Type to, const Value& value) {
+    // Infinities of e5m2 too, which saturates only what comes from elsewhere; tf32 in memory has bits that do not
+    // count.
+    if (to == value.type && to != Type::TF32) return value;
     if (is_float(value.type)) {
-        if (to == value.type && std::isinf(value.real)) return value;  // e5m2 saturates only what comes from elsewhere
         if (is_float(to)) return {to, round_to_type(to, value.real), 0};
         if (to == Type::Bool) return {to, 0, value.real != 0};
         return {to, 0, truncate_saturating(to, value.real)};
