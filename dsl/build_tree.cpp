@@ -16,7 +16,8 @@ Tree TreeBuilder::run() {
     for (int stage : kernel_order(state_, where_))
         tree_.nests.push_back({record(stage).definition.name, emit(stage), roles_of(stage),
                                record(stage).persistent_blocks, record(stage).longest_first,
-                               record(stage).persistent_stages, tickets_of(stage), occupancy_of(stage)});
+                               record(stage).persistent_stages, tickets_of(stage), occupancy_of(stage),
+                               exclusive_in(stage)});
     check_complete();
     finish_tree();
     return std::move(tree_);
@@ -36,6 +37,22 @@ Occupancy TreeBuilder::occupancy_of(int kernel) const {
             result = asked;
     }
     return result;
+}
+
+std::vector<ExclusiveSection> TreeBuilder::exclusive_in(int kernel) const {
+    std::vector<ExclusiveSection> found;
+    for (const ExclusiveSection& section : state_.exclusive) {
+        auto stands_here = [&](int stage) {
+            return !state_.stages[stage].inlined && state_.kernel_of(stage) == kernel;
+        };
+        if (!std::ranges::any_of(section.stages, stands_here)) continue;
+        for (int stage : section.stages)
+            user_check(stands_here(stage), where_,
+                       "exclusive: '{}' no longer stands in the kernel '{}' of the others; name stages of one kernel",
+                       record(stage).definition.name, record(kernel).definition.name);
+        found.push_back(section);
+    }
+    return found;
 }
 
 BufferRef TreeBuilder::tickets_of(int kernel) const {

@@ -107,8 +107,10 @@ AttentionTiles attention_tiles(const AttentionShape& shape, const Target& target
     tiles.stage_result = depth <= 128;
     if (shape.batch * shape.heads * divided(shape.rows, rows_of_warpgroup) <= target.multiprocessors)
         tiles.rows = rows_of_warpgroup;
-    else if (depth <= 64 && !shape.causal && shape.rows >= 4096)
+    else if (depth <= 64 && shape.rows >= (shape.causal ? 4608 : 4096))
         tiles.rows = 3 * rows_of_warpgroup;
+    // Measured on an H200: of three warpgroups 4 %, causal 2 %; of two nothing.
+    tiles.exclusive = tiles.rows == 3 * rows_of_warpgroup;
     tiles.heads = most_heads_in_l2(shape);
     // Wide sums save more products than the comparison costs, over some steps behind the first ones.
     tiles.lazy = depth > 64 && shape.keys >= 1024;
@@ -220,6 +222,7 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
     if (tiles.overlaps && !masks_both_ends)
         s.delay(a.o, step, {.iterations = 1, .before = a.m}, where);  // s(j), o(j - 1), softmax(j)
     s.roles(loading_roles(s.target(), loaded, a.o, {.warpgroups = warpgroups}), where);
+    if (tiles.exclusive) s.exclusive({a.s, a.o}, where);
     return s;
 }
 
