@@ -12,6 +12,7 @@ namespace tw {
 Tree TreeBuilder::run() {
     order_ = topological_order(state_);
     reserve_names();
+    check_exclusive();
     for (int stage : order_) prepare(stage);
     for (int stage : kernel_order(state_, where_))
         tree_.nests.push_back({record(stage).definition.name, emit(stage), roles_of(stage),
@@ -41,18 +42,22 @@ Occupancy TreeBuilder::occupancy_of(int kernel) const {
 
 std::vector<ExclusiveSection> TreeBuilder::exclusive_in(int kernel) const {
     std::vector<ExclusiveSection> found;
-    for (const ExclusiveSection& section : state_.exclusive) {
-        auto stands_here = [&](int stage) {
-            return !state_.stages[stage].inlined && state_.kernel_of(stage) == kernel;
-        };
-        if (!std::ranges::any_of(section.stages, stands_here)) continue;
-        for (int stage : section.stages)
-            user_check(stands_here(stage), where_,
-                       "exclusive: '{}' no longer stands in the kernel '{}' of the others; name stages of one kernel",
-                       record(stage).definition.name, record(kernel).definition.name);
-        found.push_back(section);
-    }
+    for (const ExclusiveSection& section : state_.exclusive)
+        if (state_.kernel_of(section.stages[0]) == kernel) found.push_back(section);
     return found;
+}
+
+/// What has become of their stages since.
+void TreeBuilder::check_exclusive() const {
+    for (const ExclusiveSection& section : state_.exclusive)
+        for (int stage : section.stages) {
+            user_check(!record(stage).inlined, where_,
+                       "exclusive: '{}' is inlined, so that nobody can take turns at it; leave one of the two out",
+                       record(stage).definition.name);
+            user_check(state_.kernel_of(stage) == state_.kernel_of(section.stages[0]), where_,
+                       "exclusive: '{}' stands in another kernel than '{}' now; name stages of one",
+                       record(stage).definition.name, record(section.stages[0]).definition.name);
+        }
 }
 
 BufferRef TreeBuilder::tickets_of(int kernel) const {

@@ -160,8 +160,6 @@ void Schedule::exclusive(const std::vector<StageRef>& stages, std::source_locati
     for (const StageRef& ref : stages) {
         const int stage = edit.stage(ref, "exclusive");
         const std::string& name = edit.state.stages[stage].definition.name;
-        user_check(!edit.state.stages[stage].inlined, where,
-                   "exclusive: '{}' is inlined; name the stage that computes it", name);
         user_check(std::ranges::find(section.stages, stage) == section.stages.end(), where,
                    "exclusive: '{}' is named twice", name);
         if (kernel < 0) kernel = edit.state.kernel_of(stage);

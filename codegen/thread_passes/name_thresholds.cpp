@@ -1,7 +1,8 @@
 // Of a comparison between two places in unrolled loops, compilers keep a sum for each iteration. What the loops add to
 // it are constants, so one threshold in front of them does for all.
 #include <algorithm>
-#include <map>
+
+#include <fmt/format.h>
 
 #include "codegen/thread_ir/thread_walk.h"
 #include "codegen/thread_passes/divisions.h"
@@ -107,8 +108,9 @@ private:
         for (const ThreadStmt& let : lets_)
             if (equal(let.as<ThreadLet>()->value, threshold)) return let.as<ThreadLet>()->variable;
         const Interval bounds = bounds_of(threshold);
+        const std::string number = lets_.empty() ? "" : fmt::format("_{}", lets_.size() + 1);
         const Expr name =
-            make_expr(threshold.type(), Variable{.name = "threshold", .min = bounds.min, .max = bounds.max});
+            make_expr(threshold.type(), Variable{.name = "threshold" + number, .min = bounds.min, .max = bounds.max});
         lets_.push_back(make_thread(ThreadLet{name, threshold}));
         return name;
     }

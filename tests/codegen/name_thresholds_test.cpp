@@ -44,12 +44,17 @@ TEST(NameThresholds, OfTwoPlaces) {
               "  let threshold = thread - step * 8 + 3\n"
               "  unroll i < 4\n"
               "    unroll j < 2\n"
-              "      x[i * 2 + j] = select(i * 2 + -4 * j <= threshold, a[i * 2 + j], 0.0)\n");
-    // What another part of the condition asks, too, and each threshold once.
+              "      x[i * 2 + j] = select(i * 2 - j * 4 <= threshold, a[i * 2 + j], 0.0)\n");
+    // Each part of a condition, and each threshold once.
     const Expr row = s.kernel.thread, key = s.step * 8 + s.i;
-    const std::string text =
-        s.after(s.in_loops(in_order({s.choose(key <= row && row < key + 5), s.choose(key < row)})));
-    EXPECT_EQ(text.find("let"), text.rfind("let threshold = thread - step * 8") - 0) << text;
+    EXPECT_EQ(s.after(s.in_loops(in_order({s.choose(key <= row && row < key + 5), s.choose(key < row)}))),
+              "for step < 8\n"
+              "  let threshold = thread - step * 8\n"
+              "  let threshold_2 = step * 8 - thread + 5\n"
+              "  unroll i < 4\n"
+              "    unroll j < 2\n"
+              "      x[i * 2 + j] = select(i <= threshold && -i < threshold_2, a[i * 2 + j], 0.0)\n"
+              "      x[i * 2 + j] = select(i < threshold, a[i * 2 + j], 0.0)\n");
 }
 
 TEST(NameThresholds, OnlyWhereItSpares) {
