@@ -39,8 +39,8 @@ public:
         all.stmts.push_back(told(BarrierSync{first_id(), both()}, 0));
         if (!found_)
             throw_error(Error,
-                        "{}exclusive: '{}' do not stand side by side in a loop, so there is nothing to take turns at; "
-                        "name stages of one loop's iteration",
+                        "{}exclusive: of '{}', the warpgroups that compute do not compute all, so there is nothing to "
+                        "take turns at; name stages of theirs, not what other roles copy",
                         cite_(section_.step), fmt::join(names(), "' and '"));
         return make_tile(std::move(all));
     }

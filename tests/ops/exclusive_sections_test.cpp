@@ -29,11 +29,12 @@ size_t turns_in(const Schedule& s) {
 struct Product {
     struct Options {
         int64_t m = 256, n = 64, k = 128;
-        int warpgroups = 2, stages = 2, in_flight = 0, persistent_blocks = 0;
+        int warpgroups = 2, stages = 2, in_flight = 0, persistent_blocks = 0, turns = 1;
         bool roles = true, registers = false;
     };
     Tensor a, b, c;
     Schedule s;
+    Stage a_shared;
 
     static Tensor product(const Tensor& a, const Tensor& b, const Options& o) {
         Axis r = reduce_axis("r", o.k);
@@ -57,11 +58,13 @@ struct Product {
         }
         s.bind(wi, warpgroup);
         Stage as = s.stage(c, a, Memory::Shared, ko), bs = s.stage(c, b, Memory::Shared, ko);
+        a_shared = as;
         s.mma(c, wgmma, {.m = mi, .n = nj, .k = ki});
         if (!o.roles) return;
         s.pipeline(ko, {.stages = o.stages, .in_flight = o.in_flight});
-        s.roles({{"load", warps(1), registers(o.registers ? 40 : 0), {as, bs}},
-                 {"math", warpgroups(o.warpgroups), registers(o.registers ? 152 : 0), {c}}});
+        s.roles(
+            {{"load", warps(1), registers(o.registers ? 40 : 0), {as, bs}},
+             {"math", warpgroups(o.warpgroups * o.turns), registers(o.registers ? 152 : 0), {c}, ping_pong(o.turns)}});
     }
 };
 
@@ -160,6 +163,11 @@ TEST(ExclusiveSectionErrors, OfKernels) {
     EXPECT_ERROR(product({.warpgroups = 1}), "two or more, but 128 threads compute; bind loops to more of them");
     EXPECT_ERROR(product({.warpgroups = 3}, 5), "5 sections of 3 warpgroups take 15 named barriers, 14 are left");
     EXPECT_NO_THROW(product({.warpgroups = 2}, 7));
+    EXPECT_ERROR(product({.warpgroups = 1, .persistent_blocks = 2, .turns = 2}),
+                 "'math' plays ping-pong, and its groups take turns at whole tiles");
+    Product copied({}, target("sm_90a"));
+    copied.s.exclusive({copied.c, copied.a_shared});
+    EXPECT_ERROR(build(copied.s), "do not compute all, so there is nothing to take turns at");
     Sums uneven(target("sm_90a"), [](const Expr& i) { return i / 128 * 8 + 8; });
     uneven.s.exclusive({uneven.t, uneven.y});
     EXPECT_ERROR(build(uneven.s), "each another number of times, and would wait for the others for ever");
@@ -170,6 +178,9 @@ TEST(ExclusiveSectionErrors, OfKernels) {
     Sums apart(target("sm_90a"), [](const Expr&) { return Expr(int64_t{24}); });
     apart.s.exclusive({apart.t});
     EXPECT_NO_THROW(build(apart.s));
+    Sums moved(target("sm_90a"), [](const Expr&) { return Expr(int64_t{24}); });
+    moved.s.exclusive({moved.t, moved.y});
+    EXPECT_ERROR(moved.s.rfactor(moved.y, moved.s.reduce(moved.y)), "now; name stages of one");
 }
 
 }  // namespace

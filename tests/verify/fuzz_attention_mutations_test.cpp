@@ -78,8 +78,10 @@ TEST(FuzzAttentionMutations, OfDelayedProducts) {
 
 /// Warpgroups take turns at the products of a step: without a wait or a word they hang, or come twice.
 TEST(FuzzAttentionMutations, OfExclusiveSections) {
-    MutationOptions options = options_of(
-        {forward("exclusive", shape_of(1, 128, 192, false), {.rows = 128, .keys = 32, .exclusive = true})}, 24);
+    MutationOptions options =
+        options_of({forward("exclusive", shape_of(2, 256, 96, false),
+                            {.rows = 128, .keys = 32, .persistent = true, .query_stages = 2, .exclusive = true})},
+                   24);
     options.kinds = {MutationKind::Signal};
     expect_all_caught(options);
 }
