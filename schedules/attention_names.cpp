@@ -69,7 +69,8 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
                                  ")?(?:_width" + number_text + ")?(?:_group" + number_text +
                                  ")?(_causal(?:_lower_right)?)?(_heads_first)?((?:_softcap[0-9]+a?|_alibi|_bias|_"
                                  "documents|_window[0-9]+)*(?:_sinks)?)(?:_tile" +
-                                 number_text + by + "s([1-9])(n)?(p)?(q)?(l)?(r)?(?:h([1-9][0-9]*))?(b)?(d)?(z)?(e)?)?");
+                                 number_text + by +
+                                 "s([1-9])(n)?(p)?(q)?(l)?(r)?(?:h([1-9][0-9]*))?(b)?(d)?(z)?(e)?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto number = [&](size_t index, int64_t otherwise) {
