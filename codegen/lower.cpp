@@ -59,6 +59,7 @@ constexpr TilePass tile_passes[] = {
     {"fence_proxies", [](T kernel, C) { return fence_proxies(kernel); }},
     {"store_boxes", [](T kernel, C context) { return store_boxes(kernel, context.cite); }},
     {"take_tickets", [](T kernel, C) { return take_tickets(kernel); }},
+    {"exclusive_sections", [](T kernel, C context) { return exclusive_sections(kernel, context.cite); }},
     {"reuse_shared", [](T kernel, C context) { return reuse_shared(kernel, context.target); }},
 };
 
@@ -71,6 +72,7 @@ constexpr ThreadPass thread_passes[] = {
     {"drop_units", drop_units},                    //
     {"join_loops", join_loops},                    //
     {"narrow_pairs", narrow_pairs},                //
+    {"name_thresholds", name_thresholds},          //
     {"name_values", name_values},                  //
     {"hoist_invariants", hoist_invariants},        //
     {"drop_aliases", drop_aliases},                //

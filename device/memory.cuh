@@ -64,6 +64,12 @@ __device__ inline void barrier_sync(int id, int threads) {
     asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory");
 }
 
+//: barrier_arrive
+/// Tells the threads that wait at barrier `id`, and goes on.
+__device__ inline void barrier_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" : : "r"(id), "r"(threads) : "memory");
+}
+
 //: swizzle common
 /// Where column `column` of row `row` stands in rows of `line` bytes, as TMA and wgmma put them: the 16-byte pieces of
 /// eight rows change places so that a piece of each is in other banks.

@@ -13,11 +13,13 @@ namespace tw {
 Tree TreeBuilder::run() {
     order_ = topological_order(state_);
     reserve_names();
+    check_exclusive();
     for (int stage : order_) prepare(stage);
     for (int stage : kernel_order(state_, where_))
         tree_.nests.push_back({record(stage).definition.name, emit(stage), roles_of(stage),
                                record(stage).persistent_blocks, record(stage).longest_first,
-                               record(stage).persistent_stages, tickets_of(stage), occupancy_of(stage)});
+                               record(stage).persistent_stages, tickets_of(stage), occupancy_of(stage),
+                               exclusive_in(stage)});
     check_complete();
     finish_tree();
     return std::move(tree_);
@@ -37,6 +39,26 @@ Occupancy TreeBuilder::occupancy_of(int kernel) const {
             result = asked;
     }
     return result;
+}
+
+std::vector<ExclusiveSection> TreeBuilder::exclusive_in(int kernel) const {
+    std::vector<ExclusiveSection> found;
+    for (const ExclusiveSection& section : state_.exclusive)
+        if (state_.kernel_of(section.stages[0]) == kernel) found.push_back(section);
+    return found;
+}
+
+/// What has become of their stages since.
+void TreeBuilder::check_exclusive() const {
+    for (const ExclusiveSection& section : state_.exclusive)
+        for (int stage : section.stages) {
+            user_check(!record(stage).inlined, where_,
+                       "exclusive: '{}' is inlined, so that nobody can take turns at it; leave one of the two out",
+                       record(stage).definition.name);
+            user_check(state_.kernel_of(stage) == state_.kernel_of(section.stages[0]), where_,
+                       "exclusive: '{}' stands in another kernel than '{}' now; name stages of one",
+                       record(stage).definition.name, record(section.stages[0]).definition.name);
+        }
 }
 
 BufferRef TreeBuilder::tickets_of(int kernel) const {

@@ -141,6 +141,10 @@ private:
             schedule_.persistent(
                 rest_as_loops(),
                 {.blocks = blocks, .longest_first = longest_first, .stages = stages, .dynamic = dynamic}, where_);
+        } else if (verb == "exclusive") {
+            std::vector<StageRef> stages;
+            for (int left = std::clamp(integer(), 0, 1 << 10); left > 0; --left) stages.push_back(next_stage());
+            schedule_.exclusive(stages, where_);
         } else if (verb == "occupancy") {
             Stage stage = next_stage();
             schedule_.occupancy(stage, integer(), where_);

@@ -151,4 +151,27 @@ void Schedule::roles(const std::vector<Role>& roles, std::source_location where)
                 fmt::format("roles {}", fmt::join(saved, " ")));
 }
 
+void Schedule::exclusive(const std::vector<StageRef>& stages, std::source_location where) {
+    Edit edit(state_, where);
+    user_check(!stages.empty(), where, "exclusive: name the stages at which warpgroups take turns");
+    ExclusiveSection section{{}, edit.step};
+    std::vector<std::string> texts;
+    int kernel = -1;
+    for (const StageRef& ref : stages) {
+        const int stage = edit.stage(ref, "exclusive");
+        const std::string& name = edit.state.stages[stage].definition.name;
+        user_check(std::ranges::find(section.stages, stage) == section.stages.end(), where,
+                   "exclusive: '{}' is named twice", name);
+        if (kernel < 0) kernel = edit.state.kernel_of(stage);
+        user_check(edit.state.kernel_of(stage) == kernel, where,
+                   "exclusive: '{}' stands in another kernel than '{}'; name stages of one", name,
+                   edit.state.stages[section.stages.empty() ? stage : section.stages[0]].definition.name);
+        section.stages.push_back(stage);
+        texts.push_back(edit.stage_as_cpp(stage));
+    }
+    const std::string saved = fmt::format("exclusive {} {}", section.stages.size(), fmt::join(section.stages, " "));
+    edit.state.exclusive.push_back(std::move(section));
+    edit.commit(fmt::format("s.exclusive({{{}}});", fmt::join(texts, ", ")), saved);
+}
+
 }  // namespace tw

@@ -261,6 +261,14 @@ public:
     /// bound to, of which one computes a tile while the other stores the results of the last (ping-pong). Each has
     /// shared memory of its own for what it makes.
     void roles(const std::vector<Role>& roles, TW_HERE);
+    /// Has the warpgroups that compute take turns at these stages (an ordered section), in each iteration of the
+    /// innermost loop around all of them: from in front of the first of them to behind the last, one warpgroup after
+    /// the other, always in the same order. A product of wgmma is behind when it is asked for, not when it is over. So
+    /// the products of one warpgroup run while others compute what is between, instead of all at once. What stands in
+    /// an iteration beside, or without one of them, as the first part of a loop with a delay, takes no turns. Results
+    /// are the same to the bit. build() throws Error where fewer than two warpgroups compute, they run a loop around a
+    /// different number of times, all of them meet inside, or there are not enough named barriers, one a warpgroup.
+    void exclusive(const std::vector<StageRef>& stages, TW_HERE);
     /// Binds the loops, outermost first, to grid.x, whose iterations a fixed number of blocks take in turn: block b
     /// those numbered b, b + blocks, ... Loads of the next iteration start while the last one's results are stored, if
     /// a role of their own makes them.

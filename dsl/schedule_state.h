@@ -107,10 +107,11 @@ struct Schedule::State {
     /// Of inputs with joined axes, what stages read instead.
     std::map<const Operation*, std::shared_ptr<const Operation>> joined_inputs;
     std::map<int, std::vector<RoleSpec>> roles;  ///< of the kernel of a stage
+    std::vector<ExclusiveSection> exclusive;
     std::vector<Step> trace;
     std::optional<std::string> list_handles;  ///< of a list's step in progress, see ListStep: what it takes
-    std::vector<std::string> saved;  ///< the trace as replay reads it, a line a step
-    HandleNames handle_names;        ///< identifiers of the trace
+    std::vector<std::string> saved;           ///< the trace as replay reads it, a line a step
+    HandleNames handle_names;                 ///< identifiers of the trace
     std::vector<std::string> notes;
     Tree tree;
 

@@ -1,6 +1,9 @@
 #include "dsl/tree.h"
 
 #include <algorithm>
+#include <functional>
+
+#include <fmt/ranges.h>
 
 #include "dsl/walk.h"
 #include "support/error.h"
@@ -217,6 +220,26 @@ std::string role_text(const RoleSpec& role) {
     return text;
 }
 
+void visit_leaves(const Stmt& stmt, const std::function<void(const Leaf&)>& see) {
+    if (const For* loop = stmt.as<For>()) return visit_leaves(loop->body, see);
+    if (const Allocate* allocate = stmt.as<Allocate>()) return visit_leaves(allocate->body, see);
+    if (const Sequence* block = stmt.as<Sequence>()) {
+        for (const Stmt& kid : block->stmts) visit_leaves(kid, see);
+        return;
+    }
+    if (const Leaf* leaf = stmt.as<Leaf>()) see(*leaf);
+}
+
+/// Each once, in the order in which they stand.
+std::vector<std::string> names_of(const ExclusiveSection& section, const Stmt& body) {
+    std::vector<std::string> names;
+    visit_leaves(body, [&](const Leaf& leaf) {
+        if (std::ranges::find(section.stages, leaf.stage) == section.stages.end()) return;
+        if (std::ranges::find(names, leaf.name) == names.end()) names.push_back(leaf.name);
+    });
+    return names;
+}
+
 }  // namespace
 
 std::string to_string(const Tree& tree) {
@@ -230,6 +253,8 @@ std::string to_string(const Tree& tree) {
         if (nest.occupancy.blocks > 1) blocks += fmt::format("  ({} blocks a multiprocessor)", nest.occupancy.blocks);
         printer.line(fmt::format("kernel {}{}", nest.name, blocks));
         for (const RoleSpec& role : nest.roles) printer.line(role_text(role));
+        for (const ExclusiveSection& section : nest.exclusive)
+            printer.line(fmt::format("  exclusive: {}", fmt::join(names_of(section, nest.body), ", ")));
         ++printer.depth;
         printer.print(nest.body);
         --printer.depth;

@@ -173,6 +173,12 @@ struct RoleSpec {
     int step = -1;
 };
 
+/// Stages at which the warpgroups that compute take turns, from in front of the first to behind the last.
+struct ExclusiveSection {
+    std::vector<int> stages;  ///< indices in Schedule
+    int step = -1;
+};
+
 /// Blocks of a kernel that a multiprocessor has room for at least.
 struct Occupancy {
     int blocks = 1;
@@ -189,6 +195,7 @@ struct Nest {
     int persistent_stages = 1;
     BufferRef tickets = {};  ///< the counter that blocks take iterations by; none: each has every `blocks`-th
     Occupancy occupancy = {};
+    std::vector<ExclusiveSection> exclusive = {};
 };
 /// Kernels in launch order. Buffers: inputs, outputs, workspaces that live between kernels.
 struct Tree {

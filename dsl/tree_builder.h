@@ -52,6 +52,8 @@ private:
     std::vector<RoleSpec> roles_of(int kernel) const;
     BufferRef tickets_of(int kernel) const;
     Occupancy occupancy_of(int kernel) const;
+    void check_exclusive() const;
+    std::vector<ExclusiveSection> exclusive_in(int kernel) const;
 
     // Storage and masks.
     void prepare(int stage);

@@ -98,6 +98,7 @@ struct AttentionTiles {
     bool stage_pairs = false;    ///< what rules read for each row and key arrives in shared memory with the keys
     bool dynamic = false;        ///< blocks of a persistent kernel take the next rows as they come, not in turn
     bool lazy = false;           ///< sums change to another maximum only from one that is behind by more than 2^8
+    bool exclusive = false;      ///< warpgroups take turns at asking for the products of a step
 };
 AttentionTiles attention_tiles(const AttentionShape& shape, const Target& target);
 /// Of attention declared for the shape: steps of fewer keys make room for what its rule reads.
@@ -126,7 +127,8 @@ extern const char* const rules_without_tables;
 /// tiles: "128x128s2" (rows, keys, stages), then "n" for no overlap, "p" for a persistent kernel, "q" for two stages of
 /// queries, "l" for the longest blocks first, "r" for results that leave through shared memory, "h4" for four heads
 /// side by side, "b" for what rules read for each row and key in shared memory, "d" for a persistent kernel whose
-/// blocks take rows as they come, "z" for lazy maxima. Depth and width are multiples of 8 up to 256. Nothing if it is
+/// blocks take rows as they come, "z" for lazy maxima, "e" for exclusive sections, of two or three
+/// warpgroups. Depth and width are multiples of 8 up to 256. Nothing if it is
 /// no such name.
 std::optional<NamedAttention> parse_attention(const std::string& name);
 

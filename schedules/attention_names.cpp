@@ -69,7 +69,8 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
                                  ")?(?:_width" + number_text + ")?(?:_group" + number_text +
                                  ")?(_causal(?:_lower_right)?)?(_heads_first)?((?:_softcap[0-9]+a?|_alibi|_bias|_"
                                  "documents|_window[0-9]+)*(?:_sinks)?)(?:_tile" +
-                                 number_text + by + "s([1-9])(n)?(p)?(q)?(l)?(r)?(?:h([1-9][0-9]*))?(b)?(d)?(z)?)?");
+                                 number_text + by +
+                                 "s([1-9])(n)?(p)?(q)?(l)?(r)?(?:h([1-9][0-9]*))?(b)?(d)?(z)?(e)?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     auto number = [&](size_t index, int64_t otherwise) {
@@ -102,9 +103,11 @@ std::optional<NamedAttention> parse_attention(const std::string& name) {
                                      .heads = number(20, 1),
                                      .stage_pairs = match[21].matched,
                                      .dynamic = match[22].matched,
-                                     .lazy = match[23].matched};
+                                     .lazy = match[23].matched,
+                                     .exclusive = match[24].matched};
         if (named.tiles->dynamic && !named.tiles->persistent) return {};
         if (named.tiles->rows % rows_of_warpgroup != 0 || named.tiles->rows > 3 * rows_of_warpgroup) return {};
+        if (named.tiles->exclusive && named.tiles->rows == rows_of_warpgroup) return {};
         if (shape.heads % named.tiles->heads != 0) return {};
     }
     return named;

@@ -158,10 +158,9 @@ bool is_signal(const Instruction& instruction) {
     return std::visit(
         Overloaded{
             [](const OneOf<MbarrierInit, MbarrierExpectTx, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
-                           FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait, TmaLoad, TmaStore,
-                           TmaStoreCommit, TmaStoreWaitRead, WgmmaFence, WgmmaCommit, WgmmaWait, SetMaxNReg> auto&) {
-                return true;
-            },
+                           FenceMbarrierInit, FenceProxyAsync, BarrierSync, BarrierArrive, ClusterArrive, ClusterWait,
+                           TmaLoad, TmaStore, TmaStoreCommit, TmaStoreWaitRead, WgmmaFence, WgmmaCommit, WgmmaWait,
+                           SetMaxNReg> auto&) { return true; },
             [](const OneOf<PrefetchTensorMap, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix, TransposeLanes,
                            Mma, PackRegisters, NarrowPair, Wgmma, WgmmaFenceOperand, LeaveUndefined, TakeTicket,
                            BeginArray, GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) { return false; }},

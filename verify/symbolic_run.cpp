@@ -129,10 +129,11 @@ private:
                 },
                 [&](const OneOf<LdMatrix, StMatrix, TransposeLanes, Mma> auto&) { run_on_warps(instruction, threads); },
                 [&](const OneOf<MbarrierInit, MbarrierExpectTx, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
-                                FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait, PrefetchTensorMap,
-                                TmaLoad, TmaStore, TmaStoreCommit, TmaStoreWaitRead, PackRegisters, NarrowPair, Wgmma,
-                                WgmmaFence, WgmmaCommit, WgmmaWait, WgmmaFenceOperand, LeaveUndefined, TakeTicket,
-                                SetMaxNReg, GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) {
+                                FenceMbarrierInit, FenceProxyAsync, BarrierSync, BarrierArrive, ClusterArrive,
+                                ClusterWait, PrefetchTensorMap, TmaLoad, TmaStore, TmaStoreCommit, TmaStoreWaitRead,
+                                PackRegisters, NarrowPair, Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait, WgmmaFenceOperand,
+                                LeaveUndefined, TakeTicket, SetMaxNReg, GriddepcontrolWait,
+                                GriddepcontrolLaunchDependents> auto&) {
                     throw Undecided{fmt::format("what {} does is not known", vocabulary_call(instruction).entry)};
                 }},
             instruction);

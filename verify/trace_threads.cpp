@@ -24,20 +24,21 @@ constexpr int64_t kDescriptorUnit = 16, kRowsOfGroup = 8;
 TracedOperation::Kind kind_of(const Instruction& instruction) {
     using Kind = TracedOperation::Kind;
     return std::visit(
-        Overloaded{[](const MbarrierInit&) { return Kind::Init; },
-                   [](const OneOf<MbarrierArrive, MbarrierArriveAt> auto&) { return Kind::Arrival; },
-                   [](const MbarrierWait&) { return Kind::Wait; }, [](const WgmmaWait&) { return Kind::Products; },
-                   [](const TmaStore&) { return Kind::Result; },
-                   [](const TmaLoad& load) { return load.ranks.defined() ? Kind::Multicast : Kind::Other; },
-                   [](const OneOf<Wgmma, WgmmaFence, WgmmaCommit> auto&) { return Kind::Multiply; },
-                   // Hints for the compiler, and how many registers a warp may use.
-                   [](const OneOf<WgmmaFenceOperand, LeaveUndefined, PrefetchTensorMap, BeginArray, SetMaxNReg> auto&) {
-                       return Kind::Idle;
-                   },
-                   [](const OneOf<MbarrierExpectTx, FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait,
-                                  TmaStoreCommit, TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix,
-                                  StMatrix, TransposeLanes, Mma, PackRegisters, NarrowPair, TakeTicket,
-                                  GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) { return Kind::Other; }},
+        Overloaded{
+            [](const MbarrierInit&) { return Kind::Init; },
+            [](const OneOf<MbarrierArrive, MbarrierArriveAt> auto&) { return Kind::Arrival; },
+            [](const MbarrierWait&) { return Kind::Wait; }, [](const WgmmaWait&) { return Kind::Products; },
+            [](const TmaStore&) { return Kind::Result; },
+            [](const TmaLoad& load) { return load.ranks.defined() ? Kind::Multicast : Kind::Other; },
+            [](const OneOf<Wgmma, WgmmaFence, WgmmaCommit> auto&) { return Kind::Multiply; },
+            // Hints for the compiler, and how many registers a warp may use.
+            [](const OneOf<WgmmaFenceOperand, LeaveUndefined, PrefetchTensorMap, BeginArray, SetMaxNReg> auto&) {
+                return Kind::Idle;
+            },
+            [](const OneOf<MbarrierExpectTx, FenceMbarrierInit, FenceProxyAsync, BarrierSync, BarrierArrive,
+                           ClusterArrive, ClusterWait, TmaStoreCommit, TmaStoreWaitRead, CpAsync, CpAsyncCommit,
+                           CpAsyncWait, LdMatrix, StMatrix, TransposeLanes, Mma, PackRegisters, NarrowPair, TakeTicket,
+                           GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) { return Kind::Other; }},
         instruction);
 }
 

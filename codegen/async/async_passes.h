@@ -53,6 +53,18 @@ TileKernel store_boxes(const TileKernel& kernel, const CiteStep& cite);
 ///                           2]))
 TileKernel take_tickets(const TileKernel& kernel);
 
+/// Has warpgroups take turns at the stages of each exclusive section: named barriers, one a warpgroup, in each list of
+/// statements that has all of the stages, so in iterations of the innermost loop around them. Whose turn it is waits
+/// for the warpgroup before; behind the last stage, of a product of wgmma behind its commit, it tells the next one. The
+/// first warpgroup's first turn is told by the last one, whose last word it awaits at the end, so that no barrier is
+/// left with arrivals. Throws Error if fewer than two warpgroups compute, if a loop around runs a number of times that
+/// differs among them, or if barriers do not suffice.
+///
+///     for k: wgmma(s); commit; wait    if (last group) arrive(2)
+///                                      for k: sync(2 + group); wgmma(s); commit; arrive(2 + (group + 1) % groups);
+///                                      wait if (first group) sync(2)
+TileKernel exclusive_sections(const TileKernel& kernel, const CiteStep& cite);
+
 /// Where the arrays of shared memory do not fit side by side, has those that are never needed at once take turns at the
 /// same bytes, whose last reader is gone. An array that others, boxes or another role, fill comes first in its bytes. A
 /// mark says where one begins; in front of it, insert_barriers sees to it, all threads are done with what was there.

@@ -197,6 +197,26 @@ ThreadStmt without_lets(const ThreadStmt& body, const std::vector<ThreadStmt>& l
 
 }  // namespace
 
+namespace {
+
+/// Who has its turn would wait for those who wait for theirs.
+void check_sections(const ThreadKernel& kernel) {
+    bool inside = false;
+    visit(kernel.body, [&](const ThreadStmt& stmt) {
+        if (instruction_of<BarrierSync>(stmt)) inside = true;
+        if (instruction_of<BarrierArrive>(stmt)) inside = false;
+        if (stmt.as<ThreadBarrier>() && inside)
+            throw_error(
+                Error,
+                "kernel {}: all threads meet at a barrier inside of an exclusive section, where warpgroups come "
+                "one after the other, and would wait for ever; leave stages out of exclusive({{...}}) that "
+                "share memory with other warpgroups",
+                kernel.name);
+    });
+}
+
+}  // namespace
+
 /// Roles meet where the barriers of their pipelines say; what one role's threads share with each other needs its own.
 ThreadKernel insert_barriers(const ThreadKernel& kernel) {
     ThreadKernel result = kernel;
@@ -215,7 +235,9 @@ ThreadKernel insert_barriers(const ThreadKernel& kernel) {
         own.body = block_of({make_thread(ThreadBlock{lets}), role->body});
         return with_children(stmt, {without_lets(with_barriers(own, {1, own.threads, role->turn}).body, lets)});
     });
-    return has_roles ? result : with_barriers(kernel, {});
+    if (!has_roles) result = with_barriers(kernel, {});
+    check_sections(result);
+    return result;
 }
 
 }  // namespace tw::codegen

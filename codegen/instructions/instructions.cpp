@@ -53,6 +53,8 @@ void each_field(I& instruction, See&& see) {
                 all(i.barrier);
             else if constexpr (OneOf<Plain, MbarrierArriveAt>)
                 all(i.barrier, i.rank);
+            else if constexpr (OneOf<Plain, BarrierSync, BarrierArrive>)
+                all(i.id, i.threads);
             else if constexpr (OneOf<Plain, PrefetchTensorMap>)
                 all(i.map);
             else if constexpr (OneOf<Plain, TmaLoad>)
@@ -107,6 +109,8 @@ VocabularyCall vocabulary_call(const Instruction& instruction) {
             [](const MbarrierArriveAt&) { return plain("mbarrier_arrive_at"); },
             [](const FenceMbarrierInit&) { return plain("fence_mbarrier_init"); },
             [](const FenceProxyAsync&) { return plain("fence_proxy_async"); },
+            [](const BarrierSync&) { return plain("barrier_sync"); },
+            [](const BarrierArrive&) { return plain("barrier_arrive"); },
             [](const ClusterArrive&) { return plain("cluster_arrive"); },
             [](const ClusterWait&) { return plain("cluster_wait"); },
             [](const PrefetchTensorMap&) { return plain("prefetch_tensor_map"); },
@@ -164,8 +168,8 @@ bool Target::*needed_by(const Instruction& instruction) {
             [](const StMatrix&) -> Feature { return &Target::has_stmatrix; },
             [](const Mma& product) -> Feature { return product.atom->needed; },
             [](const OneOf<Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait> auto&) -> Feature { return &Target::has_wgmma; },
-            [](const OneOf<TransposeLanes, PackRegisters, NarrowPair, WgmmaFenceOperand, LeaveUndefined, TakeTicket,
-                           BeginArray> auto&) -> Feature { return nullptr; },
+            [](const OneOf<BarrierSync, BarrierArrive, TransposeLanes, PackRegisters, NarrowPair, WgmmaFenceOperand,
+                           LeaveUndefined, TakeTicket, BeginArray> auto&) -> Feature { return nullptr; },
             [](const SetMaxNReg&) -> Feature { return &Target::has_setmaxnreg; },
             [](const OneOf<GriddepcontrolWait, GriddepcontrolLaunchDependents> auto&) -> Feature {
                 return &Target::has_programmatic_launch;

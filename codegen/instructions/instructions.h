@@ -44,6 +44,13 @@ struct MbarrierArriveAt {
 struct FenceMbarrierInit {};
 /// Orders accesses of threads with those that go another way to memory: boxes, matrices by descriptors.
 struct FenceProxyAsync {};
+/// Named barriers of a block, each for so many threads: one waits for the others, or goes on at once.
+struct BarrierSync {
+    Expr id, threads;
+};
+struct BarrierArrive {
+    Expr id, threads;
+};
 struct ClusterArrive {};
 struct ClusterWait {};
 
@@ -183,12 +190,13 @@ struct GriddepcontrolWait {};
 /// The next launch may start (griddepcontrol.launch_dependents).
 struct GriddepcontrolLaunchDependents {};
 
-using Instruction = std::variant<MbarrierInit, MbarrierExpectTx, MbarrierWait, MbarrierArrive, MbarrierArriveAt,
-                                 FenceMbarrierInit, FenceProxyAsync, ClusterArrive, ClusterWait, PrefetchTensorMap,
-                                 TmaLoad, TmaStore, TmaStoreCommit, TmaStoreWaitRead, CpAsync, CpAsyncCommit,
-                                 CpAsyncWait, LdMatrix, StMatrix, TransposeLanes, Mma, PackRegisters, NarrowPair, Wgmma,
-                                 WgmmaFence, WgmmaCommit, WgmmaWait, WgmmaFenceOperand, LeaveUndefined, TakeTicket,
-                                 BeginArray, SetMaxNReg, GriddepcontrolWait, GriddepcontrolLaunchDependents>;
+using Instruction =
+    std::variant<MbarrierInit, MbarrierExpectTx, MbarrierWait, MbarrierArrive, MbarrierArriveAt, FenceMbarrierInit,
+                 FenceProxyAsync, BarrierSync, BarrierArrive, ClusterArrive, ClusterWait, PrefetchTensorMap, TmaLoad,
+                 TmaStore, TmaStoreCommit, TmaStoreWaitRead, CpAsync, CpAsyncCommit, CpAsyncWait, LdMatrix, StMatrix,
+                 TransposeLanes, Mma, PackRegisters, NarrowPair, Wgmma, WgmmaFence, WgmmaCommit, WgmmaWait,
+                 WgmmaFenceOperand, LeaveUndefined, TakeTicket, BeginArray, SetMaxNReg, GriddepcontrolWait,
+                 GriddepcontrolLaunchDependents>;
 
 /// One of these instructions.
 template <class T, class... Ts>

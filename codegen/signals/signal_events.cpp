@@ -30,6 +30,8 @@ std::optional<Kind> kind_of(const Instruction& instruction) {
             [](const OneOf<MbarrierArrive, MbarrierArriveAt> auto&) -> Told { return Kind::Arrive; },
             [](const MbarrierExpectTx&) -> Told { return Kind::Expect; },
             [](const MbarrierWait&) -> Told { return Kind::Wait; },
+            [](const BarrierSync&) -> Told { return Kind::Meet; },
+            [](const BarrierArrive&) -> Told { return Kind::Come; },
             [](const ClusterArrive&) -> Told { return Kind::ClusterArrive; },
             [](const ClusterWait&) -> Told { return Kind::ClusterWait; },
             [](const TmaLoad&) -> Told { return Kind::Load; }, [](const Wgmma&) -> Told { return Kind::Multiply; },
@@ -211,6 +213,11 @@ struct SignalEvents::Code {
                               [&](const MbarrierWait& wait) { at(wait.barrier), with(wait.parity); },
                               [&](const MbarrierArrive& arrive) { at(arrive.barrier); },
                               [&](const MbarrierArriveAt& arrive) { at(arrive.barrier), with(arrive.rank); },
+                              [&](const OneOf<BarrierSync, BarrierArrive> auto& barrier) {
+                                  result.event.object = 0;
+                                  result.event.number = require_constant(barrier.threads);
+                                  with(barrier.id);
+                              },
                               [&](const TmaLoad& load) { compile_load(load, result); },
                               [&](const Wgmma& product) {
                                   result.event.number = cycles_of(product);
@@ -293,7 +300,8 @@ struct SignalEvents::Code {
         if (!call.objects.empty()) event.object = object(0);
         if (event.kind == Kind::Load) event.barrier = object(1);
         if (event.kind == Kind::Multiply && call.objects.size() > 1) event.other = object(1);
-        if (event.kind == Kind::Meet && !call.numbers.empty()) event.object += static_cast<int>(number());
+        if ((event.kind == Kind::Meet || event.kind == Kind::Come) && !call.numbers.empty())
+            event.object += static_cast<int>(number());
         if (event.kind == Kind::Arrive && !call.numbers.empty()) event.rank = static_cast<int>(number());
         if (event.kind == Kind::Load && !call.numbers.empty()) event.ranks = static_cast<unsigned>(number());
         if (event.kind == Kind::Load && call.numbers.size() > 1) event.ranks <<= call.numbers[1].run_integer(values);

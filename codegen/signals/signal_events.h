@@ -18,6 +18,7 @@ struct SignalEvent {
         Expect,         ///< arrives, and the phase takes `number` bytes too
         Wait,           ///< for the phase of parity `number`
         Meet,           ///< `number` threads of the block at the barrier with the id `object`
+        Come,           ///< the same, without waiting for the others
         ClusterArrive,  ///< all threads of the cluster
         ClusterWait,
         Load,      ///< a box of `number` bytes comes to slot `object`, counted at `barrier`, in the blocks `ranks`

@@ -1,6 +1,7 @@
 #include "codegen/signals/simulate_signals.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <queue>
 #include <set>
@@ -20,6 +21,7 @@ using Kind = SignalEvent::Kind;
 
 constexpr int warpgroup = 128;
 constexpr size_t events_to_verify = 120;  // of a thread
+constexpr size_t waits_not = std::numeric_limits<size_t>::max();
 
 struct Problem {
     std::string text;
@@ -158,6 +160,7 @@ private:
             case Kind::Expect: return arrive(thread, event, event.number);
             case Kind::Wait: return wait(number, thread, event);
             case Kind::Meet: return meet(number, thread, block_of(thread).meeting[event.object], event.number);
+            case Kind::Come: return come(block_of(thread).meeting[event.object], event.number);
             case Kind::ClusterArrive: return true;
             case Kind::ClusterWait:
                 return meet(number, thread, cluster_meeting_, static_cast<int64_t>(threads_.size()));
@@ -224,9 +227,20 @@ private:
         }
         there.push_back(number);
         thread.resumed = true;
-        if (static_cast<int64_t>(there.size()) < all) return false;
-        for (size_t other : std::exchange(there, {})) wake(other, now_);
+        wake_if_complete(there, all);
         return false;
+    }
+
+    bool come(std::vector<size_t>& there, int64_t all) {
+        there.push_back(waits_not);
+        wake_if_complete(there, all);
+        return true;
+    }
+
+    void wake_if_complete(std::vector<size_t>& there, int64_t all) {
+        if (static_cast<int64_t>(there.size()) < all) return;
+        for (size_t other : std::exchange(there, {}))
+            if (other != waits_not) wake(other, now_);
     }
 
     bool load(Thread& thread, const Event& event) {
@@ -313,6 +327,10 @@ private:
         if (cut_off_) return;
         for (const Thread& thread : threads_)
             if (thread.next < thread.list.events.size()) throw Problem{stuck(thread)};
+        for (const Block& block : blocks_)
+            for (const auto& [id, there] : block.meeting)
+                if (!there.empty())
+                    throw Problem{fmt::format("{} threads have come to barrier {}, and no others", there.size(), id)};
         for (size_t rank = 0; rank < blocks_.size(); ++rank)
             for (const auto& [number, at] : blocks_[rank].barriers)
                 if (at.missing != at.arrivals || at.bytes != 0)

@@ -28,6 +28,14 @@ ThreadKernel join_loops(const ThreadKernel& kernel);
 ///       h[k] = cast(e4m3, sums[k])               narrow_pair(&h[k * 2], &sums[k * 2])
 ThreadKernel narrow_pairs(const ThreadKernel& kernel);
 
+/// Names what two places are apart, in front of unrolled loops that compare them in each iteration: what is left to
+/// compare is a constant. Of the comparisons that values choose by.
+///
+///     unroll q < 16                                     let threshold = row - step * 128
+///       s[q] = select(step * 128 + q <= row, t[q], 0)   unroll q < 16
+///                                                         s[q] = select(q <= threshold, t[q], 0)
+ThreadKernel name_thresholds(const ThreadKernel& kernel);
+
 /// Names the values that an expression uses more than once, in front of the statement, and parts of expressions that
 /// are too deep for compilers. What reads memory, or may divide by zero, is evaluated where the expression evaluates it
 /// only.

@@ -231,7 +231,8 @@ struct TileKernel {
     std::optional<Persistence> persistent;
     Occupancy occupancy = {};
     std::vector<RoleSpec> roles;  ///< none, or first the one that computes, on `threads` threads a turn
-    Expr turn;                    ///< Variable: which group of the role that computes, if several take turns
+    std::vector<ExclusiveSection> exclusive;
+    Expr turn;  ///< Variable: which group of the role that computes, if several take turns
     std::vector<TensorMapUse> maps;
     std::vector<SharedBuffer> shared;
     std::vector<SharedUnion> unions;  ///< of buffers that are there

@@ -53,6 +53,7 @@ public:
         make_threads(paths);
         kernel_.roles = nest_.roles;
         kernel_.occupancy = nest_.occupancy;
+        kernel_.exclusive = nest_.exclusive;
         check_roles();
         kernel_.body = convert(nest_.body);
         if (nest_.persistent_blocks > 0)

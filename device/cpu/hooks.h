@@ -67,6 +67,7 @@ struct Hooks {
     void (*sync_threads)(const void* caller);
     void (*sync_warp)(const void* caller);
     void (*sync_named)(int id, int threads, const void* caller);
+    void (*arrive_named)(int id, int threads, const void* caller);
     unsigned long (*shuffle)(unsigned long value, int source_lane, const void* caller);
     void (*cp_async)(void* to, const void* from, int bytes, bool there, const void* caller);
     void (*cp_async_commit)();

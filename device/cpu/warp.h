@@ -1,4 +1,4 @@
-// Twins of ../warp.cuh and ../atomic.cuh, and of barrier_sync.
+// Twins of ../warp.cuh and ../atomic.cuh, and of barrier_sync and barrier_arrive.
 namespace tw {
 namespace emulated {
 
@@ -6,6 +6,7 @@ extern "C" TW_HOOK unsigned long tw_shuffle(unsigned long value, int source_lane
     return tw_hooks.shuffle(value, source_lane, TW_CALLER);
 }
 extern "C" TW_HOOK void tw_sync_named(int id, int threads) { tw_hooks.sync_named(id, threads, TW_CALLER); }
+extern "C" TW_HOOK void tw_arrive_named(int id, int threads) { tw_hooks.arrive_named(id, threads, TW_CALLER); }
 
 template <class T>
 TW_INLINE T shuffled(T value, int source_lane) {
@@ -27,9 +28,12 @@ TW_INLINE Integer added(Integer a, Integer b) {
 }  // namespace emulated
 
 TW_INLINE void barrier_sync(int id, int threads) { emulated::tw_sync_named(id, threads); }
+TW_INLINE void barrier_arrive(int id, int threads) { emulated::tw_arrive_named(id, threads); }
 
 template <class T>
-TW_INLINE T shuffle_xor(T value, int lane_bits) { return emulated::shuffled(value, (tw_lane() ^ lane_bits) & 31); }
+TW_INLINE T shuffle_xor(T value, int lane_bits) {
+    return emulated::shuffled(value, (tw_lane() ^ lane_bits) & 31);
+}
 template <class T>
 TW_INLINE T shuffle_up(T value, int distance) {
     return emulated::shuffled(value, tw_lane() < distance ? tw_lane() : tw_lane() - distance);
@@ -39,7 +43,9 @@ TW_INLINE T shuffle_down(T value, int distance) {
     return emulated::shuffled(value, tw_lane() + distance > 31 ? tw_lane() : tw_lane() + distance);
 }
 template <class T>
-TW_INLINE T shuffle_from(T value, int lane) { return emulated::shuffled(value, lane & 31); }
+TW_INLINE T shuffle_from(T value, int lane) {
+    return emulated::shuffled(value, lane & 31);
+}
 
 template <int lanes, class T>
 TW_INLINE void transpose_lanes(T* elements) {

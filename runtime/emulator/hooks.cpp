@@ -135,6 +135,9 @@ void on_sync_warp(const void* caller) { machine->barriers.sync_warp(site_at(call
 void on_sync_named(int id, int threads, const void* caller) {
     machine->barriers.sync_named(id, threads, site_at(caller));
 }
+void on_arrive_named(int id, int threads, const void* caller) {
+    machine->barriers.arrive_named(id, threads, site_at(caller));
+}
 unsigned long on_shuffle(unsigned long value, int source_lane, const void* caller) {
     return machine->barriers.shuffle(value, source_lane, site_at(caller));
 }
@@ -172,6 +175,7 @@ emulated::Hooks common_hooks() {
     hooks.sync_threads = on_sync_threads;
     hooks.sync_warp = on_sync_warp;
     hooks.sync_named = on_sync_named;
+    hooks.arrive_named = on_arrive_named;
     hooks.shuffle = on_shuffle;
     hooks.cp_async = on_copy_async;
     hooks.cp_async_commit = on_commit_copies;

@@ -152,7 +152,9 @@ void Machine::thread_main() {
     barriers.require_nobody_waits();
     core.threads.wait(Wait::Gone, 0);
     const uint32_t rank = core.threads.rank_of(running.thread);
-    if (core.threads.num_gone_of(rank) == core.threads.per_block()) cluster.require_no_foreign_use();
+    if (core.threads.num_gone_of(rank) < core.threads.per_block()) return;
+    barriers.require_none_is_left(rank);
+    cluster.require_no_foreign_use();
 }
 
 void Machine::report_deadlock() {

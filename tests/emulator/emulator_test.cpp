@@ -190,6 +190,32 @@ TEST(Divergence, OfThreadsAtABarrier) {
     expect_finding({.body = first + second}, Kind::Divergence, 0, "uses barrier 1 at k.cu");
 }
 
+/// Who only arrives passes on what it has done, and learns nothing.
+TEST(Race, BetweenThreadsThatArrive) {
+    const std::string handed = "if (t < 32) { shared[t] = t; tw::barrier_arrive(1, 64); }\n";
+    expect_silence({.body = handed + "else { tw::barrier_sync(1, 64); out[t] = shared[t - 32]; }"});
+    expect_finding({.body = handed + "else out[t] = shared[t - 32];"}, Kind::Race, 0, "race on shared memory");
+    expect_finding({.body = "if (t < 32) { tw::barrier_arrive(1, 64); out[t] = shared[t]; }\n"
+                            "else { shared[t - 32] = t; tw::barrier_sync(1, 64); }"},
+                   Kind::Race, 0, "race on shared memory");
+}
+
+TEST(Divergence, OfArrivals) {
+    const std::string wait = "if (t >= 32) tw::barrier_sync(1, 64);\n",
+                      arrive = "if (t < 32) tw::barrier_arrive(1, 64);\n";
+    expect_silence({.body = arrive + wait});
+    expect_silence(
+        {.body = "for (int i = 0; i < 3; ++i) { if (t < 32) { tw::barrier_arrive(1, 64); tw::barrier_sync(2, 64); "
+                 "}\nelse { tw::barrier_sync(1, 64); tw::barrier_arrive(2, 64); } }"});
+    expect_finding({.body = arrive}, Kind::Divergence, 0, "32 threads have come to barrier 1");
+    expect_finding({.body = arrive + arrive + wait}, Kind::Divergence, 0, "has come there at k.cu:4");
+    expect_finding({.body = "tw::barrier_arrive(1, 64);"}, Kind::Divergence, 4, "none of which waits there");
+    expect_finding({.body = wait}, Kind::Deadlock, 0, "barrier 1 (64 threads)");
+    expect_finding({.body = "if (t < 32) tw::barrier_arrive(1, 32);\nelse tw::barrier_sync(1, 64);"}, Kind::Divergence,
+                   0, "");
+    expect_finding({.body = "tw::barrier_arrive(0, 64);"}, Kind::Divergence, 4, "barriers are 1 to 15");
+}
+
 TEST(Divergence, OfCountsAtABarrier) {
     expect_finding({.body = "tw::barrier_sync(1, t < 32 ? 64 : 32);"}, Kind::Divergence, 4, "for 64");
     expect_finding({.body = "tw::barrier_sync(1, 33);"}, Kind::Divergence, 4, "threads whole warps");

@@ -80,6 +80,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     l[0] = tw::floor_div(l[0], l[1]) + tw::floor_mod(l[1], l[2]) + tw::min(l[0], l[1]) + tw::max(l[0], l[1]) + tw::abs(l[0]);
     l[0] += tw::to_i64(f[0]) + tw::to_i64(d[0]);
     u[0] = tw::min(u[0], u[1]) + tw::max(u[0], u[1]) + tw::to_u32(f[0]) + tw::to_u32(d[0]);
+    tw::barrier_arrive(2, 128);
     tw::barrier_sync(1, 128);
     __syncwarp();
     f[0] = tw::shuffle_xor(f[0], 1) + tw::shuffle_up(f[1], 1) + tw::shuffle_down(f[0], 2) + tw::shuffle_from(f[2], 3);

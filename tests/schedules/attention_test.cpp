@@ -25,6 +25,7 @@ TEST(AttentionNames, GiveShapeAndTiles) {
     EXPECT_FALSE(tiles.dynamic);
     EXPECT_TRUE(parse_attention("attention_bf16_1x2x300x64_causal_tile64x64s2pqrh2d")->tiles->dynamic);
     EXPECT_TRUE(parse_attention("attention_bf16_1x2x300x64_tile64x64s2z")->tiles->lazy);
+    EXPECT_TRUE(parse_attention("attention_bf16_1x2x300x64_tile128x64s2ze")->tiles->exclusive);
     const auto at_the_end = parse_attention("attention_bf16_1x2x300x64_keys200_causal_lower_right_heads_first_alibi");
     ASSERT_TRUE(at_the_end);
     EXPECT_TRUE(at_the_end->shape.causal && at_the_end->shape.heads_first && at_the_end->shape.has_empty_rows());
@@ -66,7 +67,8 @@ TEST(AttentionNames, OthersAreNone) {
     for (const char* name : {"attention_bf16_1x2x300", "attention_f32_1x2x300x64", "attention_bf16_1x2x300x64_group3",
                              "attention_bf16_1x2x300x60", "attention_bf16_1x2x300x264", "attention_bf16_1x2x0x64",
                              "attention_bf16_1x2x300x64_tile100x64s2", "attention_bf16_1x2x300x64_tile256x64s2",
-                             "attention_bf16_1x2x300x64_tile64x64s2h3", "attention_bf16_1x2x300x64_tile64x64s2d"})
+                             "attention_bf16_1x2x300x64_tile64x64s2h3", "attention_bf16_1x2x300x64_tile64x64s2e",
+                             "attention_bf16_1x2x300x64_tile64x64s2d"})
         EXPECT_FALSE(parse_attention(name)) << name;
     EXPECT_ERROR(declare_attention({.batch = 1, .heads = 5, .rows = 8, .keys = 8, .depth = 8, .width = 8, .group = 2}),
                  "attention: 5 heads are no multiple of a group of 2");
@@ -135,8 +137,8 @@ TEST(AttentionTiling, CausalTilesThatEndInAStepCostNothing) {
             for (size_t at = text.find(asked); at != std::string::npos; at = text.find(asked, at + 1)) ++found;
             return found;
         };
-        EXPECT_LE(count(" < 1000"), 2U) << text;                                   // of results
-        EXPECT_EQ(count("q_tile * 8 + lane_column * 2 + q_pair <="), 2U) << text;  // in the first step, and in a loop
+        EXPECT_LE(count(" < 1000"), 2U) << text;              // of results
+        EXPECT_EQ(count("const int threshold"), 2U) << text;  // in the first step, and in a loop
     }
 }
 

@@ -76,6 +76,16 @@ TEST(FuzzAttentionMutations, OfDelayedProducts) {
                                  48, bindings_with_far_keys));
 }
 
+/// Warpgroups take turns at the products of a step: without a wait or a word they hang, or come twice.
+TEST(FuzzAttentionMutations, OfExclusiveSections) {
+    MutationOptions options =
+        options_of({forward("exclusive", shape_of(2, 256, 96, false),
+                            {.rows = 128, .keys = 32, .persistent = true, .query_stages = 2, .exclusive = true})},
+                   24);
+    options.kinds = {MutationKind::Signal};
+    expect_all_caught(options);
+}
+
 /// Tiles in turn, the next one's queries on their way meanwhile.
 TEST(FuzzAttentionMutations, OfPersistentBlocks) {
     expect_all_caught(

@@ -1,6 +1,7 @@
 #include "runtime/emulator/units/thread_barriers.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -49,7 +50,7 @@ void ThreadBarriers::require_order_with_last(const NamedBarrier& barrier, int id
             site, {uint32_t(site)});
 }
 
-void ThreadBarriers::sync_named(int id, int expected, Stamp site) {
+ThreadBarriers::NamedBarrier& ThreadBarriers::named_barrier(int id, int expected, Stamp site) {
     if (id < 1 || id > 15 || expected <= 0 || expected % 32 != 0 ||
         unsigned(expected) > (threads_.per_block() + 31) / 32 * 32)
         diverge(fmt::format("waits at barrier {} for {} threads at {{}}: barriers are 1 to 15, since 0 is that of "
@@ -58,24 +59,71 @@ void ThreadBarriers::sync_named(int id, int expected, Stamp site) {
                             id, expected),
                 site, {uint32_t(site)});
     NamedBarrier& barrier = blocks_[threads_.rank_of(running.thread)].named[id];
-    if (!barrier.arrived.empty() && barrier.expected != expected)
+    const bool is_open = !barrier.arrived.empty() || !barrier.told.empty();
+    if (is_open && barrier.expected != expected) {
+        const bool waits = !barrier.arrived.empty();
+        const uint32_t other = waits ? barrier.arrived[0] : barrier.told[0];
         diverge(fmt::format("waits at barrier {} for {} threads at {{}}, {} for {} at {{}}", id, expected,
-                            thread_text(barrier.arrived[0]), barrier.expected),
-                site, {uint32_t(site), threads_[barrier.arrived[0]].site});
+                            thread_text(other), barrier.expected),
+                site, {uint32_t(site), waits ? threads_[other].site : uint32_t(barrier.told_at)});
+    }
+    if (std::ranges::find(barrier.told, running.thread) != barrier.told.end())
+        diverge(fmt::format("comes to barrier {} at {{}}, but has come there at {{}} for the same {} threads already",
+                            id, expected),
+                site, {uint32_t(site), uint32_t(barrier.told_at)});
     require_order_with_last(barrier, id, site);
     barrier.expected = expected;
+    return barrier;
+}
+
+/// Those who wait know what all have done; those who do not learn nothing.
+void ThreadBarriers::complete(int id, NamedBarrier& barrier, Stamp site) {
+    if (int(barrier.arrived.size() + barrier.told.size()) < barrier.expected) return;
+    if (barrier.arrived.empty())
+        diverge(fmt::format("is the last of {} threads that come to barrier {} at {{}}, none of which waits there",
+                            barrier.expected, id),
+                site, {uint32_t(site)});
+    const std::vector<uint32_t> waiting = std::exchange(barrier.arrived, {});
+    core_.order.meet(waiting);
+    barrier.met = waiting;
+    barrier.met_clock = threads_[waiting[0]].clock;
+    if (!barrier.told.empty()) {
+        const auto known = std::make_shared<const Knowledge>(std::exchange(barrier.passed_on, {}));
+        for (uint32_t t : waiting) core_.order.learn(t, known);
+        barrier.met.insert(barrier.met.end(), barrier.told.begin(), barrier.told.end());
+        barrier.told.clear();
+    }
+    threads_.wake(waiting);
+    if (core_.tally) core_.tally->count_barrier();
+}
+
+void ThreadBarriers::sync_named(int id, int expected, Stamp site) {
+    NamedBarrier& barrier = named_barrier(id, expected, site);
     threads_.wait(Wait::Named, site);
     threads_.current().barrier = id;
     barrier.arrived.push_back(running.thread);
-    if (int(barrier.arrived.size()) == expected) {
-        const std::vector<uint32_t> arrived = std::exchange(barrier.arrived, {});
-        barrier.met = arrived;
-        barrier.met_clock = threads_[arrived[0]].clock;
-        core_.order.meet(arrived);
-        threads_.wake(arrived);
-        if (core_.tally) core_.tally->count_barrier();
-    }
+    complete(id, barrier, site);
     threads_.let_others_run();
+}
+
+void ThreadBarriers::arrive_named(int id, int expected, Stamp site) {
+    NamedBarrier& barrier = named_barrier(id, expected, site);
+    barrier.passed_on.join(*core_.order.release());
+    barrier.told.push_back(running.thread);
+    barrier.told_at = site;
+    complete(id, barrier, site);
+    core_.perhaps_let_others_run();
+}
+
+void ThreadBarriers::require_none_is_left(uint32_t rank) {
+    for (int id = 1; id < 16; ++id) {
+        const NamedBarrier& barrier = blocks_[rank].named[id];
+        if (barrier.told.empty()) continue;
+        diverge(fmt::format("is the last of its block to return, but {} threads have come to barrier {} at {{}}, which "
+                            "takes {}, and nobody has waited for them",
+                            barrier.told.size(), id, barrier.expected),
+                0, {uint32_t(barrier.told_at)});
+    }
 }
 
 /// Compilers may copy a call: what counts is the line.

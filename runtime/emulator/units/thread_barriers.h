@@ -15,6 +15,7 @@ public:
     // What hooks do for the running thread.
     void sync_threads(Stamp site);
     void sync_named(int id, int expected, Stamp site);
+    void arrive_named(int id, int expected, Stamp site);
     void sync_warp(Stamp site);
     uint64_t shuffle(uint64_t value, int source_lane, Stamp site);
     bool elect_one(Stamp site);
@@ -30,13 +31,19 @@ public:
     /// The running thread returns from the kernel: nobody waits for it.
     void require_nobody_waits();
 
+    /// All threads of the block have returned: nobody has come to a named barrier in vain.
+    void require_none_is_left(uint32_t rank);
+
     /// Threads that the named barrier of the block takes now.
     int expected_at(uint32_t rank, int id) const { return blocks_[rank].named[id].expected; }
 
 private:
     struct NamedBarrier {
         int expected = 0;
-        std::vector<uint32_t> arrived;
+        std::vector<uint32_t> arrived;  // waiting
+        std::vector<uint32_t> told;     // arrived, without waiting
+        Knowledge passed_on;            // by those
+        Stamp told_at = 0;
         std::vector<uint32_t> met;  // those who met here last, the first of them at this clock
         uint32_t met_clock = 0;
     };
@@ -49,6 +56,8 @@ private:
         int source_lane = 0;
     };
 
+    NamedBarrier& named_barrier(int id, int expected, Stamp site);
+    void complete(int id, NamedBarrier& barrier, Stamp site);
     void require_order_with_last(const NamedBarrier& barrier, int id, Stamp site);
     void require_same_place(const Thread& first, Stamp site);
 
