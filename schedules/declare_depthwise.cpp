@@ -197,9 +197,11 @@ private:
         return {rounded_up(rows, t.rows * t.thread_rows), rounded_up(columns, t.columns * t.thread_columns),
                 rounded_up(of_.channels, 2 * t.lanes)};
     }
-    /// All that the sums see.
+    /// All that the sums see: of a weight gradient, that of whole tiles of its rows of taps.
     Whole windows(const Whole& whole) const {
-        return {depthwise_window(of_.rows, d_.pass, whole.rows, of_.rows.taps),
+        const int64_t together = d_.pass == ConvolutionPass::WeightGradient ? d_.tiles.taps : 1,
+                      taps = of_.rows.taps > together ? rounded_up(of_.rows.taps, together) : of_.rows.taps;
+        return {depthwise_window(of_.rows, d_.pass, whole.rows, taps),
                 depthwise_window(of_.columns, d_.pass, whole.columns, of_.columns.taps), whole.channels};
     }
 
