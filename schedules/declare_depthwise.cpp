@@ -320,7 +320,7 @@ std::string tiling_text(const DepthwiseTiles& t) {
 
 std::optional<NamedDepthwise> parse_depthwise(const std::string& name) {
     static const std::string number = "([0-9]{1,6})", by = "x" + number;
-    static const std::regex form("depthwise(_data_gradient|_weight_gradient)?_(bf16|f16)_" + number + by + by + by +
+    static const std::regex form("depthwise(_data_gradient|_weight_gradient)?_(bf16|f16|f32)_" + number + by + by + by +
                                  "_" + number + by + "(?:_stride" + number + ")?(?:_pad" + number + ")?(?:_dilation" +
                                  number + ")?(?:_tile" + number + by + "t" + number + by + by + "s" + number + "r" +
                                  number + ")?");
@@ -331,7 +331,7 @@ std::optional<NamedDepthwise> parse_depthwise(const std::string& name) {
     };
     NamedDepthwise named;
     named.shape = {read(3, 0), read(4, 0), read(5, 0), read(6, 0), read(7, 0), read(8, 0)};
-    named.shape.type = match[2] == "f16" ? f16 : bf16;
+    named.shape.type = match[2] == "f32" ? f32 : match[2] == "f16" ? f16 : bf16;
     named.shape.stride = read(9, 1);
     named.shape.padding = read(10, 0);
     named.shape.dilation = read(11, 1);

@@ -389,7 +389,8 @@ private:
                   integer(0)};
         }
         const Tensor result = operands.of(d.result);
-        const Expr value = body_of(result).as<Cast>()->a;
+        const Cast* rounded = body_of(result).as<Cast>();
+        const Expr value = rounded ? rounded->a : body_of(result);
         own.result = declared_as(sums, with_reduction(body_of(sums), over(result.operation()->axes, value, at)));
         declared.result = own.result;
         result_.sums.push_back(own.sums[0]);

@@ -1,6 +1,4 @@
 // What choose_schedule makes of convolutions of images: the kernels that declare_convolution has by name.
-#include <regex>
-
 #include <gmock/gmock.h>
 
 #include "dsl/differentiate.h"
@@ -15,6 +13,7 @@
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
 #include "tests/schedules/plain_convolution.h"
+#include "tests/schedules/without_names.h"
 
 namespace tw::schedules {
 namespace {
@@ -32,19 +31,6 @@ std::string text_of(const ConvolutionShape& s, ConvolutionPass pass) {
         "{} groups, channels {}",
         static_cast<int>(pass), s.images, s.height, s.width, s.channels, s.filters, s.kernel_h, s.kernel_w, s.stride,
         s.padding, s.dilation, s.groups, s.layout == Layout::ChannelsFirst ? "first" : "last");
-}
-
-/// Kernels without comments, names, and what depends on how long these are: where lines break, and braces around them.
-std::string without_names(const std::string& cuda) {
-    static const std::regex comment("//[^\\n]*"), name("(tw::)?\\b[A-Za-z_][A-Za-z_0-9]*"), layout("[\\s{}]+");
-    std::string text = std::regex_replace(cuda, comment, ""), result;
-    size_t last = 0;
-    for (std::sregex_iterator found(text.begin(), text.end(), name), none; found != none; ++found) {
-        const auto at = static_cast<size_t>(found->position());
-        result += text.substr(last, at - last) + ((*found)[1].matched ? found->str() : "name");
-        last = at + found->str().size();
-    }
-    return std::regex_replace(result + text.substr(last), layout, "");
 }
 
 class ChooseConvolutions : public RandomCases {

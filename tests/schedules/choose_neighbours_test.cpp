@@ -1,7 +1,5 @@
 // What choose_schedule makes of a convolution and its neighbours, declared plainly: what makes its image, and sums over
 // all pixels of what it makes.
-#include <regex>
-
 #include <gmock/gmock.h>
 
 #include "dsl/interpret.h"
@@ -13,6 +11,7 @@
 #include "schedules/fused_convolution.h"
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
+#include "tests/schedules/without_names.h"
 
 namespace tw::schedules {
 namespace {
@@ -300,19 +299,6 @@ TEST(ChooseNeighbour, SaysWhyAnImageIsMadeBefore) {
                         .prologue = Prologue::Tensor};
     EXPECT_THAT(choose_schedule(declared(strided), target("sm_90a")).explain(),
                 HasSubstr("'active' is not made by the kernel of 'z': over no raster"));
-}
-
-/// Kernels without comments, names, and what depends on how long these are.
-std::string without_names(const std::string& cuda) {
-    static const std::regex comment("//[^\\n]*"), name("(tw::)?\\b[A-Za-z_][A-Za-z_0-9]*"), layout("[\\s{}]+");
-    std::string text = std::regex_replace(cuda, comment, ""), result;
-    size_t last = 0;
-    for (std::sregex_iterator found(text.begin(), text.end(), name), none; found != none; ++found) {
-        const auto at = static_cast<size_t>(found->position());
-        result += text.substr(last, at - last) + ((*found)[1].matched ? found->str() : "name");
-        last = at + found->str().size();
-    }
-    return std::regex_replace(result + text.substr(last), layout, "");
 }
 
 /// Of layers as networks have them.

@@ -116,8 +116,9 @@ TEST(ExplainUnits, OfDepthwiseConvolutions) {
                         input("w", type, is_first ? Shape{16, 1, 3, 3} : Shape{16, 3, 3, 1}), {}, options);
     };
     EXPECT_THAT(explained(layer(bf16, {.groups = 16})), Not(HasSubstr("depthwise")));
-    EXPECT_THAT(explained(layer(f32, {.groups = 16})),
-                HasSubstr(why + "'x' is f32, 'w' is f32; it takes two of bf16 or of f16: store both as one of these"));
+    EXPECT_THAT(
+        explained(layer(f64, {.groups = 16})),
+        HasSubstr(why + "'x' is f64, 'w' is f64; it takes two of bf16, of f16 or of f32: store both as one of these"));
     EXPECT_THAT(explained(layer(bf16, {.groups = 16}), "sm_80"),
                 HasSubstr(why + "it takes boxes of the tensor memory accelerator, which sm_80 lacks"));
     EXPECT_THAT(explained(layer(bf16, {.groups = 16, .layout = Layout::ChannelsFirst})),
