@@ -139,6 +139,8 @@ private:
         around.result = made_result(sums, given_);
         if (!around.result) return {};
         around.sums = channel_sums(given, given_);
+        const auto counts = [](const ChannelSum& sum) { return !sum.of_zeros; };
+        if (std::ranges::any_of(around.sums, counts)) around.sums.clear();  // places of a raster that are no pixels
         if (found.pass == ConvolutionPass::Forward && is_read_once(found.x, given))
             around.image = made_image(found.x, given_);
         return around;
