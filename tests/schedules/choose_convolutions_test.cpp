@@ -100,7 +100,7 @@ TEST(ChooseConvolution, OfOnesOwnComesWithItsHalo) {
     });
     const Schedule s = choose_schedule({z}, target("sm_90a"));
     EXPECT_THAT(s.trace_as_cpp(), HasSubstr("z_raster"));
-    EXPECT_THAT(s.trace_as_cpp(), HasSubstr(", 256, Tail::Mask, {\"tile\""));
+    EXPECT_THAT(s.trace_as_cpp(), HasSubstr(", {256, 32}, Tail::Mask, {\"tile\""));
     EXPECT_EQ(s.outputs()[0].name(), "z");
     EXPECT_THAT(build(s).explain(), HasSubstr("'z' is declared anew"));
 }
@@ -174,7 +174,7 @@ TEST(ChooseConvolution, TakesTheTilingOfItsRecord) {
         const auto in_use = with("halo128b32s3t1");
         const Schedule s = choose_schedule({z}, h200);
         EXPECT_THAT(s.explain(), HasSubstr("'z_sums': tiling halo128b32s3t1, from its record"));
-        EXPECT_THAT(s.trace_as_cpp(), HasSubstr(", 128, Tail::Mask, {\"tile\""));
+        EXPECT_THAT(s.trace_as_cpp(), HasSubstr(", {128, 32}, Tail::Mask, {\"tile\""));
     }
     {
         const auto in_use = with("64x64x64w1s3p1t1");

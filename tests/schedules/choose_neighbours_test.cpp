@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "dsl/differentiate.h"
 #include "dsl/interpret.h"
 #include "ops/executable.h"
 #include "schedules/channel_sums.h"
@@ -237,6 +238,22 @@ struct Parts {
         return compute("total", {64}, [&](Expr f) { return sum(term(cast(f32, y(0, p, q, f)), {p, q, f}), {p, q}); });
     }
 };
+
+/// Adjoints behind a ReLU are elements of 16 bits or zeros, which units multiply in that type.
+TEST_P(ChooseNeighbours, GradientsBehindAReluAreOnUnits) {
+    const Tensor x = input("x", bf16, {2, 7, 6, 16}), w = input("w", bf16, {24, 3, 3, 16}),
+                 dz = input("dz", bf16, {2, 7, 6, 24});
+    const Tensor y = convolve("y", x, w, {}, {.padding = {1}});
+    const Tensor z = compute(
+        "z", {2, 7, 6, 24}, [&](Expr n, Expr p, Expr q, Expr f) { return cast(bf16, relu(cast(f32, y(n, p, q, f)))); });
+    const std::vector<Tensor> given = gradients(z, dz, {x, w});
+    const Schedule s = choose_schedule(given, device_target());
+    if (s.target().has_wgmma) {
+        EXPECT_THAT(s.explain(), HasSubstr("'d_y_narrow': 'd_y', whose elements are bf16 or zero, in that type"));
+        EXPECT_THAT(s.explain(), Not(HasSubstr("is not computed by tensor cores")));
+    }
+    expect_equal(given, s, 4);
+}
 
 /// Variances of a large mean: sums of squares of f32 lose them, those of elements from which something near the mean is
 /// taken do not.
