@@ -37,11 +37,11 @@ class ChooseConvolutions : public RandomCases {
 protected:
     ChooseConvolutions() : RandomCases(23) {}
 
-    int64_t random_channels() { return chance() ? 8 * between(1, 6) : between(1, 24); }
+    int64_t random_channels() { return chance() ? 8 * between(1, 10) : between(1, 40); }
     ConvolutionShape random_shape() {
         ConvolutionShape s{.images = between(1, 3),
-                           .height = between(1, 9),
-                           .width = between(1, 9),
+                           .height = between(1, 12),
+                           .width = between(1, 12),
                            .channels = random_channels(),
                            .filters = random_channels(),
                            .kernel_h = between(1, 5),
@@ -51,7 +51,7 @@ protected:
                            .dilation = between(0, 2) ? 1 : 2,
                            .type = chance() ? bf16 : f16,
                            .layout = chance() ? Layout::ChannelsFirst : Layout::ChannelsLast};
-        if (between(0, 2) == 0) s.groups = between(2, 4), s.channels *= s.groups, s.filters *= s.groups;
+        if (between(0, 2) == 0) s.groups = between(2, 6), s.channels *= s.groups, s.filters *= s.groups;
         s.height = std::max(s.height, (s.kernel_h - 1) * s.dilation + 1 - 2 * s.padding);
         s.width = std::max(s.width, (s.kernel_w - 1) * s.dilation + 1 - 2 * s.padding);
         return s;
