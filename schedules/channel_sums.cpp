@@ -21,17 +21,39 @@ bool adds(const ReducerNode& reducer) {
     return reducer.commutative;
 }
 
+/// Of an input [channels].
+bool is_of_channel(const Read& read) { return read.operation->is_input() && read.indices.size() == 1; }
+
 Expr with_element(const Expr& term, const Expr& element) {
-    return transform(term, [&](const Expr& e) { return e.as<Read>() ? element : Expr(); });
+    return transform(term, [&](const Expr& e) {
+        const Read* read = e.as<Read>();
+        return read && !is_of_channel(*read) ? element : Expr();
+    });
+}
+bool reads_channel(const Expr& term) {
+    bool found = false;
+    visit(term, [&](const Expr& e) {
+        const Read* read = e.as<Read>();
+        found = found || (read && is_of_channel(*read));
+    });
+    return found;
 }
 
-/// Whether all that the term reads is the tensor's element at the axes, each once, and the channel.
+bool is_zero_of_zeros(const Expr& term, Type type) {
+    return is_zero(simplify(with_element(term, constant(type, 0.0))));
+}
+
+/// Whether all that the term reads is the tensor's element at the axes, each once, and the channel, and inputs at that.
 bool is_of_elements(const Expr& term, const Tensor& of, const std::vector<Expr>& axes, const Expr& channel) {
     bool only_elements = true, any = false;
     std::vector<Expr> at;
     visit(term, [&](const Expr& e) {
         const Read* read = e.as<Read>();
         if (!read) return;
+        if (is_of_channel(*read)) {
+            only_elements = only_elements && read->indices[0].same(channel);
+            return;
+        }
         only_elements = only_elements && read->operation == of.operation() && read->output == of.output() &&
                         (!any || std::ranges::equal(read->indices, at, equal));
         at = read->indices;
@@ -51,8 +73,9 @@ bool is_of_elements(const Expr& term, const Tensor& of, const std::vector<Expr>&
         ++used;
     }
     if (used != axes.size()) return false;
-    return variables_of(with_element(term, constant(of.type(), 1.5))).empty() &&
-           is_zero(simplify(with_element(term, constant(of.type(), 0.0))));
+    const std::vector<Expr> left = variables_of(with_element(term, constant(of.type(), 1.5)));
+    if (reads_channel(term)) return left.size() == 1 && left[0].same(channel);
+    return left.empty() && is_zero_of_zeros(term, of.type());
 }
 
 std::optional<ChannelSum> channel_sum(const std::shared_ptr<const Operation>& operation, size_t output,
@@ -63,6 +86,7 @@ std::optional<ChannelSum> channel_sum(const std::shared_ptr<const Operation>& op
     if (!sum || !adds(*sum->reducer)) return {};
     found.term = sum->values[static_cast<size_t>(sum->component)];
     if (!is_of_elements(found.term, of, sum->axes, operation->axes[0])) return {};
+    found.of_zeros = is_zero_of_zeros(found.term, of.type());
     found.ends_with_sum = true;
     visit(with_reduction(found.body, constant(f32, 0.0)), [&](const Expr& e) {
         const Read* read = e.as<Read>();
@@ -103,7 +127,8 @@ Tensor declare_channel_sums(const std::vector<ChannelSum>& sums, const std::stri
         });
     auto bodies = [&](const std::vector<Expr>& at) {
         std::vector<Operand> terms;
-        for (const ChannelSum& sum : sums) terms.emplace_back(with_element(sum.term, element(at[0])));
+        for (const ChannelSum& sum : sums)
+            terms.emplace_back(substitute(with_element(sum.term, element(at[0])), {{sum.operation->axes[0], at[0]}}));
         const std::vector<Expr> added = terms.size() == 1 ? std::vector<Expr>{tw::sum(terms[0], axes)}
                                                           : reduce(together, {terms.begin(), terms.end()}, axes);
         std::vector<Expr> made;

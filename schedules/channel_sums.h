@@ -14,11 +14,13 @@ struct ChannelSum {
     std::shared_ptr<const Operation> operation;
     int output = 0;
     Expr body;                   ///< over the operation's axis
-    Expr term;                   ///< what is summed, of one element of the tensor
+    Expr term;                   ///< what is summed, of one element of the tensor, and of inputs at its channel
+    bool of_zeros = true;        ///< whether terms of elements that are zero are zero
     bool ends_with_sum = false;  ///< whether what else the body reads are inputs: it can be computed where the sum is
 };
-/// All sums among the outputs of `of`'s elements, or of what is made of one alone (y, y * y), over all dimensions but
-/// the last, whatever their axes and names; terms of zeros are zero. Each operation has all of its outputs here.
+/// All sums among the outputs of `of`'s elements, or of what is made of one alone (y, y * y), or of one and inputs
+/// [channels] (y - shift[c], and its square), over all dimensions but the last, whatever their axes and names; without
+/// inputs, terms of zeros are zero. Each operation has all of its outputs here.
 std::vector<ChannelSum> channel_sums(const Tensor& of, const std::vector<Tensor>& outputs);
 
 /// The sums in one reduction, one output each: named `names[k]`, over `axes`, of the elements that `element` gives for

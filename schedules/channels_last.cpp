@@ -11,6 +11,7 @@
 #include "dsl/simplify.h"
 #include "dsl/stage.h"
 #include "schedules/choose_windows.h"
+#include "schedules/find_depthwise.h"
 #include "schedules/replace_tensors.h"
 #include "schedules/unit_product.h"
 #include "schedules/whole_tiles.h"
@@ -80,7 +81,7 @@ public:
         if (!sum || sum->values.size() != 1 || sum->values[0].type() != f32 ||
             atomic_operation(*sum->reducer) != BinaryOp::Add)
             return;
-        const auto term = term_of(*sum, outputs);
+        const auto term = term_of(*sum, outputs, Factors::AnyFloats);
         if (!term) return;
         for (const Read* read : term->reads) operands_.emplace_back(read->operation, read->output);
     }
@@ -134,6 +135,18 @@ public:
         return best;
     }
 
+    /// Those, the fewest that do, with which it is a convolution of each channel by itself.
+    Moves best_of_channels() const {
+        for (const Moves& moves : choices())
+            if (takes(moves) && depthwise(moves)) return moves;
+        return {};
+    }
+    std::optional<FoundDepthwise> depthwise(const Moves& moves) const {
+        const Tensor a = moves.a ? moved_copy("a", operands_[0]) : operands_[0],
+                     b = moves.b ? moved_copy("b", operands_[1]) : operands_[1];
+        return find_depthwise(declared("sums", moves, a, b), outputs_);
+    }
+
 private:
     static std::array<Moves, 7> choices() {
         return {{{true, false, false},
@@ -166,21 +179,33 @@ double elements_of(const Tensor& tensor) {
     return elements;
 }
 
-/// Whether copies, of two operands and the result, cost less time of an H200 with so many multiprocessors than tensor
-/// cores save.
-bool pay(const Moves& moves, const MovableSum& of, const Tensor& tensor, const ConvolutionForm& form,
-         const Target& target) {
-    constexpr double bytes_a_second = 2.5e12, launch = 2e-6;
-    const double threads_a_second = 38e9 * target.multiprocessors, units_a_second = 3.8e12 * target.multiprocessors;
+/// What a kernel with channels last does: by tensor cores, or of each channel by itself, by windows in registers.
+struct Work {
+    double flops, flops_a_second;  ///< of a multiprocessor of an H200
+};
+Work work_of(const ConvolutionForm& form) {
     const ConvolutionExtents& e = form.extents;
-    const double flops =
-        2 * as_double(e.rows) * as_double(e.columns) * as_double(e.terms) * as_double(e.products) * e.taps;
+    return {2 * as_double(e.rows) * as_double(e.columns) * as_double(e.terms) * as_double(e.products) * e.taps, 3.8e12};
+}
+Work work_of(const DepthwiseWindows& w) {
+    return {2 * as_double(w.images * w.channels) * as_double(w.rows.windows * w.rows.taps) *
+                as_double(w.columns.windows * w.columns.taps),
+            250e9};
+}
+
+/// Whether copies, of two operands and the result, cost less time of an H200 with so many multiprocessors than the
+/// kernel saves.
+bool pay(const Moves& moves, const MovableSum& of, const Tensor& tensor, const Work& work, const Target& target) {
+    constexpr double bytes_a_second = 2.5e12, launch = 2e-6;
+    const double threads_a_second = 38e9 * target.multiprocessors,
+                 moved_a_second = work.flops_a_second * target.multiprocessors;
     double bytes = 0;
     auto add = [&](const Tensor& copied) { bytes += 2 * elements_of(copied) * bytes_of(copied.type()); };
     if (moves.a) add(of.operand(0));
     if (moves.b) add(of.operand(1));
     if (moves.result) add(tensor);
-    return flops / threads_a_second > flops / units_a_second + bytes / bytes_a_second + launch * moves.count();
+    return work.flops / threads_a_second >
+           work.flops / moved_a_second + bytes / bytes_a_second + launch * moves.count();
 }
 
 class Moving {
@@ -220,7 +245,9 @@ private:
         const Tensor tensor = whole_.of(given);
         const MovableSum sum(tensor, given_);
         if (!sum.is_product()) return;
-        const Moves moves = sum.best();
+        const Moves of_units = sum.best(), none;
+        const bool on_units = of_units.count() > 0;
+        const Moves moves = on_units || sum.depthwise(none) ? of_units : sum.best_of_channels();
         if (moves.count() == 0) return;
         std::vector<Tensor> operands;
         std::vector<std::string> copied;
@@ -231,13 +258,13 @@ private:
         }
         const std::string name = moves.result ? names_.free(tensor.name() + behind) : tensor.name();
         const Tensor sums = sum.declared(name, moves, operands[0], operands[1]);
-        const auto form = form_of_windows(sums, given_);
-        if (!form) return;
-        if (!pay(moves, sum, tensor, *form, target_)) {
-            result_.notes.push_back(fmt::format(
-                "'{}' is computed as its channels lie, dimension 1: copies of so little, channels last, would "
-                "take longer than tensor cores save",
-                tensor.name()));
+        const auto form = on_units ? form_of_windows(sums, given_) : std::nullopt;
+        if (on_units && !form) return;
+        if (!pay(moves, sum, tensor, form ? work_of(*form) : work_of(sum.depthwise(moves)->windows), target_)) {
+            result_.notes.push_back(
+                fmt::format("'{}' is computed as its channels lie, dimension 1: copies of so little, channels last, "
+                            "would take longer than {} save",
+                            tensor.name(), on_units ? "tensor cores" : "windows in registers"));
             return;
         }
         result_.given.push_back(given);

@@ -25,9 +25,9 @@ struct UnmovedChannels {
     void add(const std::vector<Tensor>& in_vain, const MovedChannels& moved);
 };
 
-/// Sums that lying_pixels() takes, and others that window_product() or find_convolution() may take once dimension 1 of
-/// operands or result, where channels are in NCHW, is their last, where the copies cost less than tensor cores gain.
-/// None where the target lacks wgmma or its tensor memory accelerator.
+/// Sums that lying_pixels() takes, and others that window_product(), find_convolution() or find_depthwise() may take
+/// once dimension 1 of operands or result, where channels are in NCHW, is their last, where the copies cost less than
+/// tensor cores, or windows in registers, gain. None where the target lacks wgmma or its tensor memory accelerator.
 MovedChannels move_channels(const std::vector<Tensor>& outputs, const UnmovedChannels& without, const Target& target);
 /// What move_channels() would sum, whatever it costs; the tensor itself if that is best as it is.
 Tensor with_channels_moved(const Tensor& sums);

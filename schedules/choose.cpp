@@ -224,12 +224,18 @@ private:
         return found;
     }
 
-    /// Sums over pixels that are tiled with these, or those of a raster from which zeros are told apart behind.
+    /// Sums over pixels that are tiled with these, those of a raster from which zeros are told apart behind, or those
+    /// of another phase.
     bool is_made_with_others(const Tensor& c) const {
         return std::ranges::any_of(tiled_,
                                    [&](const TiledProduct& p) { return totals_of(p).operation() == c.operation(); }) ||
-               std::ranges::any_of(declared_.halos, [&](const RedeclaredHalo& halo) {
-                   return halo.convolution.made.same(c) && !halo.convolution.sums.same(c);
+               std::ranges::any_of(declared_.halos,
+                                   [&](const RedeclaredHalo& halo) {
+                                       return halo.convolution.made.same(c) && !halo.convolution.sums.same(c);
+                                   }) ||
+               std::ranges::any_of(declared_.depthwise, [&](const RedeclaredDepthwise& depthwise) {
+                   const std::vector<Tensor>& phases = depthwise.convolution.sums;
+                   return holds(phases, c) && !phases[0].same(c);
                });
     }
     static Tensor totals_of(const TiledProduct& p) {
@@ -352,6 +358,7 @@ private:
         if (auto copy = copy_at(s, stage)) {
             std::vector<Tensor> stored = operands_of_windows();
             stored.insert(stored.end(), outputs_.begin(), outputs_.end());
+            for (const RedeclaredDepthwise& depthwise : declared_.depthwise) stored.push_back(depthwise.result);
             schedule_copy(s, *copy, stored);
         } else if (wants_sorting(s, stage))
             spread_results(s, s.scatter(stage), Threads);

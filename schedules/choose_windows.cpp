@@ -197,7 +197,8 @@ private:
             filters.runs_along(column) || filters.runs_along(summed_[static_cast<size_t>(form.terms_axis)].variable);
         if (rows_ == Rows::AlongUnits && !along_units) return {};
         form.pads_filters = filters.is_padded && filters.may_leave();
-        if (summed_.size() < 2 && !form.has_phases()) return {};  // a product of matrices
+        const bool is_matrix = axes_.size() < 3 || columns().extent < least_extent;
+        if (summed_.size() < 2 && !form.has_phases() && is_matrix) return {};
         for (const Expr& condition : conditions_)
             if (contains(condition, column)) return {};
         return found;

@@ -156,8 +156,7 @@ Loop leave_in_pieces(Schedule& s, const Stage& sums, std::vector<Loop> order, co
     const int64_t together = tiles.box_columns > 0 ? std::min(tiles.box_columns, tiles.columns) : tiles.columns;
     auto [piece, column] = s.split(n, together, {"piece", "column"});
     auto [warpgroup_row, m] = s.split(row, tiles.rows / tiles.warpgroups, {"warpgroup_m", "m"});
-    s.at(sums, order.back());
-    s.set_memory(sums, Memory::Registers);
+    s.at({sums}, order.back(), Memory::Registers);
     order.insert(order.end(), {piece, warpgroup_row, m, column});
     s.order(order);
     s.bind(warpgroup_row, warpgroup);

@@ -77,7 +77,7 @@ struct ConvolutionTiles {
     int64_t rows = 128, columns = 128, terms = 64;
     int warpgroups = 2;       ///< share the rows; where these are 64, the rows of taps
     int stages = 4;           ///< of the pipeline over terms
-    int64_t parts = 1;        ///< of the terms, not with phases, groups or boxes: each by blocks of its own, added up
+    int64_t parts = 1;        ///< of the terms, not with groups or boxes: each by blocks of its own, added up
                               ///< in order
     int ping_pong = 1;        ///< so many times the warpgroups, which take tiles in turn
     int64_t box_columns = 0;  ///< that leave together through shared memory, as a box of rows, of results that have at

@@ -37,15 +37,22 @@ double cycles_of_stage(const ConvolutionForm& form, const ConvolutionTiles& tile
     return std::max(busy, until_it_is_there(arrival)) + overhead + 2 * a_box;
 }
 
+/// Tiles along rows: pixels of a phase fill tiles of their own.
+int64_t tiles_of_rows(const ConvolutionForm& form, int64_t rows) {
+    int64_t phases = 1;
+    for (const int64_t each : form.phases) phases *= each;
+    return phases * divided(divided(form.extents.rows, phases), rows);
+}
+
 double cycles_of(const ConvolutionForm& form, const ConvolutionTiles& tiles, const Target& target) {
     const ConvolutionExtents& extents = form.extents;
     const double steps = as_double(divided(divided(extents.terms, tiles.terms), tiles.parts)) * extents.taps;
-    const int64_t count = divided(extents.rows, tiles.rows) * divided(extents.columns, tiles.columns) *
+    const int64_t count = tiles_of_rows(form, tiles.rows) * divided(extents.columns, tiles.columns) *
                           divided(extents.products, tiles.taps) * tiles.parts;
     const double rounds = as_double(divided(count, target.multiprocessors));
     // Of multiprocessors that read: where rounds are partial, and what tiles have beyond the ends.
     const double idle = rounds * target.multiprocessors / as_double(count) *
-                        as_double(rounded_up(extents.rows, tiles.rows)) / as_double(extents.rows) *
+                        as_double(tiles_of_rows(form, tiles.rows) * tiles.rows) / as_double(extents.rows) *
                         as_double(rounded_up(extents.columns, tiles.columns)) / as_double(extents.columns);
     const double sums = as_double(extents.rows * extents.columns) * as_double(extents.products);
     const double operands = form.sums_pixels ? as_double((extents.rows + extents.columns) * extents.terms) * 2 : 0,
@@ -113,9 +120,7 @@ std::vector<int64_t> columns_to_try(const ConvolutionForm& form) {
     return columns;
 }
 
-bool takes_parts(const ConvolutionForm& form) {
-    return form.takes_parts && (form.sums_pixels || (!form.has_phases() && form.group == 0));
-}
+bool takes_parts(const ConvolutionForm& form) { return form.takes_parts && (form.sums_pixels || form.group == 0); }
 
 /// With as many stages as there is room for, and all numbers of parts.
 void visit_parts(const ConvolutionForm& form, ConvolutionTiles tiles, const Target& target, const VisitTiles& visit) {

@@ -197,9 +197,11 @@ private:
         return {rounded_up(rows, t.rows * t.thread_rows), rounded_up(columns, t.columns * t.thread_columns),
                 rounded_up(of_.channels, 2 * t.lanes)};
     }
-    /// All that the sums see.
+    /// All that the sums see: of a weight gradient, that of whole tiles of its rows of taps.
     Whole windows(const Whole& whole) const {
-        return {depthwise_window(of_.rows, d_.pass, whole.rows, of_.rows.taps),
+        const int64_t together = d_.pass == ConvolutionPass::WeightGradient ? d_.tiles.taps : 1,
+                      taps = of_.rows.taps > together ? rounded_up(of_.rows.taps, together) : of_.rows.taps;
+        return {depthwise_window(of_.rows, d_.pass, whole.rows, taps),
                 depthwise_window(of_.columns, d_.pass, whole.columns, of_.columns.taps), whole.channels};
     }
 
@@ -318,7 +320,7 @@ std::string tiling_text(const DepthwiseTiles& t) {
 
 std::optional<NamedDepthwise> parse_depthwise(const std::string& name) {
     static const std::string number = "([0-9]{1,6})", by = "x" + number;
-    static const std::regex form("depthwise(_data_gradient|_weight_gradient)?_(bf16|f16)_" + number + by + by + by +
+    static const std::regex form("depthwise(_data_gradient|_weight_gradient)?_(bf16|f16|f32)_" + number + by + by + by +
                                  "_" + number + by + "(?:_stride" + number + ")?(?:_pad" + number + ")?(?:_dilation" +
                                  number + ")?(?:_tile" + number + by + "t" + number + by + by + "s" + number + "r" +
                                  number + ")?");
@@ -329,7 +331,7 @@ std::optional<NamedDepthwise> parse_depthwise(const std::string& name) {
     };
     NamedDepthwise named;
     named.shape = {read(3, 0), read(4, 0), read(5, 0), read(6, 0), read(7, 0), read(8, 0)};
-    named.shape.type = match[2] == "f16" ? f16 : bf16;
+    named.shape.type = match[2] == "f32" ? f32 : match[2] == "f16" ? f16 : bf16;
     named.shape.stride = read(9, 1);
     named.shape.padding = read(10, 0);
     named.shape.dilation = read(11, 1);

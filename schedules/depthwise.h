@@ -26,7 +26,7 @@ struct DepthwiseSide {
 struct DepthwiseWindows {
     int64_t images, channels;
     DepthwiseSide rows, columns;
-    Type type = bf16;  ///< or f16
+    Type type = bf16;  ///< or f16, f32
     bool is_signal = false;
 
     bool operator==(const DepthwiseWindows&) const = default;
@@ -39,7 +39,7 @@ struct DepthwiseWindows {
 struct DepthwiseShape {
     int64_t images, height, width, channels, kernel_h, kernel_w;
     int64_t stride = 1, padding = 0, dilation = 1;
-    Type type = bf16;  ///< or f16
+    Type type = bf16;  ///< or f16, f32
 
     bool operator==(const DepthwiseShape&) const = default;
     /// Of y: P and Q.
@@ -119,10 +119,10 @@ struct NamedDepthwise {
     ConvolutionPass pass = ConvolutionPass::Forward;
     std::optional<DepthwiseTiles> tiles;
 };
-/// Reads "depthwise_bf16_IMAGESxHEIGHTxWIDTHxCHANNELS_RxS" (or f16), and behind it "_stride2", "_pad1", "_dilation2",
-/// and "_tile4x7t2x2x16s4r7" for pixels of a thread, threads, steps and rows of taps; "depthwise_data_gradient_..." and
-/// "depthwise_weight_gradient_..." are the gradients. Nothing if it is no such name, or the kernel is larger than the
-/// padded image.
+/// Reads "depthwise_bf16_IMAGESxHEIGHTxWIDTHxCHANNELS_RxS" (or f16, f32), and behind it "_stride2", "_pad1",
+/// "_dilation2", and "_tile4x7t2x2x16s4r7" for pixels of a thread, threads, steps and rows of taps;
+/// "depthwise_data_gradient_..." and "depthwise_weight_gradient_..." are the gradients. Nothing if it is no such name,
+/// or the kernel is larger than the padded image.
 std::optional<NamedDepthwise> parse_depthwise(const std::string& name);
 
 }  // namespace tw::schedules

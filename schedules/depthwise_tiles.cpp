@@ -61,10 +61,14 @@ private:
     int64_t rows_seen(int64_t pixels, int64_t taps) const { return depthwise_window(s_.rows, pass_, pixels, taps); }
     int64_t columns_seen(int64_t pixels) const { return depthwise_window(s_.columns, pass_, pixels, s_.columns.taps); }
 
+    /// Of 4 bytes, that hold two channels.
+    int64_t words_of_pair() const { return bytes_of(s_.type) / 2; }
+
     static constexpr double of_box = 120;  // instructions of the thread that asks for it
 
     double instructions(const DepthwiseTiles& t) const {
-        constexpr double of_word = 3, of_step = 40;  // a load and two conversions
+        constexpr double of_step = 40;
+        const double of_word = s_.type == f32 ? 1 : 3;  // a load, and two conversions
         const int64_t pixels = t.thread_rows * t.thread_columns;
         const int64_t rows_of_taps = sums_pixels() ? t.taps : s_.rows.taps, taps = rows_of_taps * s_.columns.taps;
         const double words = as_double(rows_seen(t.thread_rows, rows_of_taps) * columns_seen(t.thread_columns));
@@ -83,20 +87,21 @@ private:
         const int64_t pixels = t.thread_rows * t.thread_columns;
         const int64_t kept = std::min(t.thread_rows - 1, (sums_pixels() ? t.taps : s_.rows.taps) - 1) * row_step_ *
                              columns_seen(t.thread_columns);
-        if (sums_pixels()) return 2 * taps_of_thread(t) + pixels * 4 / 3 + kept / 2 + others;  // operands are packed
+        if (sums_pixels()) return 2 * taps_of_thread(t) + (pixels * 4 / 3 + kept / 2) * words_of_pair() + others;
         return 2 * (pixels * phases_ + s_.columns.taps) + kept * 3 / 2 + others;
     }
 
     int64_t bytes_of_tile(const DepthwiseTiles& t) const {
         const int64_t rows = t.rows * t.thread_rows, columns = t.columns * t.thread_columns;
         const int64_t pixels = rows_seen(rows, sums_pixels() ? t.taps : s_.rows.taps) * columns_seen(columns);
-        return (pixels + (sums_pixels() ? rows * columns : 0)) * t.lanes * 4;
+        return (pixels + (sums_pixels() ? rows * columns : 0)) * t.lanes * 4 * words_of_pair();
     }
 
     /// That arrive and leave; short rows of a box take as long as longer ones.
     int64_t bytes_of_step(const DepthwiseTiles& t) const {
         constexpr int64_t least_lanes = 16;
-        const int64_t stored = sums_pixels() ? 0 : t.threads() * t.thread_rows * t.thread_columns * phases_ * 4;
+        const int64_t stored =
+            sums_pixels() ? 0 : t.threads() * t.thread_rows * t.thread_columns * phases_ * 4 * words_of_pair();
         return bytes_of_tile(t) * std::max(t.lanes, least_lanes) / t.lanes + stored;
     }
 

@@ -28,8 +28,8 @@ void schedule_elementwise(Schedule& s, const Tensor& y, int64_t threads, int64_t
 void schedule_dense_copy(Schedule& s, const Tensor& copy, std::source_location where) {
     CalledFrom caller(where);
     const int64_t piece = 16 / bytes_of(copy.type());
-    auto [block, inside] = s.split(s.fuse(s.data_loops(copy), "all"), 256 * piece, Tail::Mask, {"block", "in_block"});
-    auto [lane_of, element] = s.split(inside, piece, {"t", "element"});
+    auto [block, lane_of, element] =
+        s.split(s.fuse(s.data_loops(copy), "all"), {256 * piece, piece}, Tail::Mask, {"block", "t", "element"});
     s.bind(block, grid.x);
     s.bind(lane_of, thread);
     s.bind(element, tw::vector);

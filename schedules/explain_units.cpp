@@ -225,12 +225,12 @@ std::optional<std::string> why_one_by_one(const Tensor& c, const std::vector<Ten
     const auto product = product_of(sum->values[0]);
     if (!product || is_of_matrices(*product, operation.axes) || !is_of_channels(*product, operation.axes, sum->axes))
         return {};
-    auto is_half = [](Type type) { return type == bf16 || type == f16; };
+    auto is_taken = [](Type type) { return type == bf16 || type == f16 || type == f32; };
     const Type a = product->a.type, b = product->b.type;
     std::optional<std::string> reason;
-    if (!is_half(a) || a != b)
-        reason = fmt::format("{}, {}; it takes two of bf16 or of f16: store both as one of these", text_of(product->a),
-                             text_of(product->b));
+    if (!is_taken(a) || a != b)
+        reason = fmt::format("{}, {}; it takes two of bf16, of f16 or of f32: store both as one of these",
+                             text_of(product->a), text_of(product->b));
     else if (sum->values[0].type() != f32)
         reason = fmt::format("products are summed in {}; cast the operands to f32", name_of(sum->values[0].type()));
     else if (!target.has_tma)

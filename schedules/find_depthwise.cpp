@@ -44,7 +44,7 @@ struct Side {
 class DepthwiseSearch {
 public:
     DepthwiseSearch(const Tensor& sums, const std::vector<Tensor>& outputs)
-        : sums_(sums), outputs_(outputs), own_(window_sum(sums, outputs, true)) {}
+        : sums_(sums), outputs_(outputs), own_(window_sum_of_threads(sums, outputs)) {}
 
     std::optional<FoundDepthwise> run() const {
         if (!own_ || depends_on_data()) return {};
@@ -157,7 +157,7 @@ private:
     /// Declared like it, by a sum of its own or by convolve(), and compared.
     bool is_declared(const FoundDepthwise& found) const {
         auto same = [&](const Tensor& sums) {
-            const auto declared = window_sum(behind_casts(sums), outputs_, true);
+            const auto declared = window_sum_of_threads(behind_casts(sums), outputs_);
             return declared && is_same_sum(*own_, *declared);
         };
         const Tensor x = found.x.defined() ? found.x : result_as_operand(found),

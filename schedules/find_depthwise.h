@@ -24,9 +24,9 @@ struct FoundDepthwise {
 ///
 ///     y[n, p, q, c] = sum_{r, s} x[n, p stride - before + r dilation, q stride - before + s dilation, c] w[c, r, s]
 ///
-/// or one of its gradients, as gradients() derives it, of bf16 or f16, summed in f32. Each side has numbers of its own,
-/// strides and dilations of at most 8. Images of one dimension have no p and r. Dimensions of w come in any order, ones
-/// of one element anywhere. Nothing for any other sum, or for one tap, or where none reads the image.
+/// or one of its gradients, as gradients() derives it, of bf16, f16 or f32, summed in f32. Each side has numbers of its
+/// own, strides and dilations of at most 8. Images of one dimension have no p and r. Dimensions of w come in any order,
+/// ones of one element anywhere. Nothing for any other sum, or for one tap, or where none reads the image.
 std::optional<FoundDepthwise> find_depthwise(const Tensor& sums, const std::vector<Tensor>& outputs);
 
 }  // namespace tw::schedules

@@ -205,8 +205,7 @@ namespace {
 
 /// Once for all taps, in shared memory: each thread makes the same 8 channels of many places.
 void make_image(Schedule& s, const HaloConvolution& c, const Loop& around, const HaloTiles& tiles) {
-    s.at(c.image, around);
-    s.set_memory(c.image, Memory::Shared);
+    s.at({c.image}, around, Memory::Shared);
     auto [place, channel] = s.loops<2>(c.image);
     const int64_t rows = made_at_once(tiles, require_constant(s.extent(channel)));
     const bool divides = require_constant(s.extent(place)) % rows == 0;
@@ -259,8 +258,7 @@ void share_as_sums(Schedule& s, const Tensor& made) {
 /// Threads store what is a pixel, 16 bytes each.
 void leave(Schedule& s, const Loop& place, const Loop& filter, int64_t filters, int64_t threads) {
     const auto room = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(filters)));
-    auto [all, inside] = s.split(filter, room, Tail::Mask, {"all", "inside"});
-    auto [group, element] = s.split(inside, piece, {"group", "element"});
+    auto [all, group, element] = s.split(filter, {room, piece}, Tail::Mask, {"all", "group", "element"});
     s.order({place, all, group, element});
     const Loop stored = s.fuse({place, all, group}, "stored");
     while (require_constant(s.extent(stored)) % threads != 0) --threads;  // each round of theirs is of whole places
@@ -292,31 +290,22 @@ void schedule_halo(Schedule& s, const HaloConvolution& c, const HaloTiles& given
     // Places that are no pixels are masked.
     auto [rows, row] = s.split(p, c.height, Tail::Mask, {"rows", "row"});
     auto [columns, column] = s.split(q, c.width, Tail::Mask, {"columns", "column"});
-    auto [tile, inside] =
-        s.split(s.fuse({image, rows, row, columns, column}, "m"), tiles.places, Tail::Mask, {"tile", "inside"});
+    auto [tile, leaving, place] = s.split(s.fuse({image, rows, row, columns, column}, "m"),
+                                          {tiles.places, tiles.leaving}, Tail::Mask, {"tile", "leaving", "place"});
     const int64_t filters = rows_of_unit * tiles.warpgroups;
     std::vector<Loop> blocks{tile};
     if (of_all > filters) {
         auto [filter_tile, own] = s.split(filter, filters, Tail::Mask, {"filter_tile", "filter"});
-        s.order({tile, filter_tile, inside, own});
+        s.order({tile, filter_tile, leaving, place, own});
         blocks.push_back(filter_tile);
         filter = own;
     }
-    auto [leaving, place] = s.split(inside, tiles.leaving, {"leaving", "place"});
     for (const StageRef& follower : followers.of_pieces) s.at(follower, leaving);
     for (const StageRef& follower : followers.of_tiles) s.at(follower, blocks.back());
-    s.at(c.sums, leaving);
-    s.set_memory(c.sums, Memory::Shared);
-    if (!c.made.same(c.sums)) {
-        s.at(c.made, leaving);
-        s.set_memory(c.made, Memory::Registers);
-    }
-    if (c.pixel.defined()) {
-        s.at(c.pixel, blocks.back());
-        s.set_memory(c.pixel, Memory::Shared);
-    }
-    s.at(total, blocks.back());
-    s.set_memory(total, Memory::Registers);
+    s.at({c.sums}, leaving, Memory::Shared);
+    if (!c.made.same(c.sums)) s.at({c.made}, leaving, Memory::Registers);
+    if (c.pixel.defined()) s.at({c.pixel}, blocks.back(), Memory::Shared);
+    s.at({total}, blocks.back(), Memory::Registers);
     std::vector<StageRef> loaded;
     sum_up(s, total, c, blocks.back(), tiles, loaded);
     if (c.beside.defined()) {

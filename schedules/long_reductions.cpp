@@ -24,9 +24,10 @@ int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1
 void schedule_columns(Schedule& s, std::optional<Loop> outer, Loop columns, Loop rows, const ColumnThreads& shape) {
     const auto count = as_constant(s.extent(columns));
     const bool whole = !count || *count % shape.neighbours == 0;
-    auto [tile, inside] = s.split(columns, shape.lanes * shape.neighbours, Tail::Mask, {"tile", "in_tile"});
-    auto [first, second] = whole ? s.split(inside, shape.neighbours, {"column", "element"})
-                                 : s.split(inside, shape.lanes, {"element", "column"});
+    auto [tile, first, second] = whole ? s.split(columns, {shape.lanes * shape.neighbours, shape.neighbours},
+                                                 Tail::Mask, {"tile", "column", "element"})
+                                       : s.split(columns, {shape.lanes * shape.neighbours, shape.lanes}, Tail::Mask,
+                                                 {"tile", "element", "column"});
     const Loop column = whole ? first : second, element = whole ? second : first;
     auto [step, row] = s.split(rows, shape.rows, Tail::Mask, {"step", "row"});
     if (outer)
@@ -34,8 +35,7 @@ void schedule_columns(Schedule& s, std::optional<Loop> outer, Loop columns, Loop
     else
         s.order({tile, row, column, step, element});
     s.bind(outer ? s.fuse(*outer, tile, "block") : tile, grid.x);
-    s.bind(row, thread);
-    s.bind(column, thread);
+    s.bind({row, column}, thread);
     if (shape.neighbours == 1) return;
     if (whole)
         s.bind(element, tw::vector);

@@ -96,6 +96,7 @@ public:
         for (const auto& operation : operations_of(given_)) {
             if (operation->is_input() || operation->outputs.size() != 1) continue;
             const Tensor given(operation, 0), tensor = whole_.of(given);
+            if (const Tensor wide = by_narrow_elements(given, tensor); wide.defined()) whole_.put(given, wide);
             if (const Tensor outlined = declared(tensor); outlined.defined()) whole_.put(given, outlined);
         }
         for (const Tensor& output : given_) result_.outputs.push_back(whole_.of(output));
@@ -103,6 +104,43 @@ public:
     }
 
 private:
+    /// What sums read in f32, though it is elements of 16 bits or zeros, as adjoints behind a ReLU are: of a tensor
+    /// that has these, which units multiply.
+    Tensor by_narrow_elements(const Tensor& given, const Tensor& tensor) {
+        const Operation& operation = *tensor.operation();
+        if (tensor.type() != f32 || reduces(operation.outputs[0].body) || !is_summed(given)) return {};
+        std::vector<Expr> conditions;
+        const Expr element = guarded(with_elements(operation.outputs[0].body, given_, false), conditions);
+        const Cast* wide = element.as<Cast>();
+        if (!wide || !is_half(wide->a.type()) || conditions.empty()) return {};
+        const Shape shape(operation.shape.begin(), operation.shape.end());
+        const Expr value = chosen({conditions.rbegin(), conditions.rend()}, wide->a);
+        auto at_axes = [&](const std::vector<Expr>& at) {
+            Substitution renamed;
+            for (size_t d = 0; d < at.size(); ++d) renamed.emplace_back(operation.axes[d], at[d]);
+            return substitute(value, renamed);
+        };
+        const Tensor narrow = compute(free_name(tensor.name() + "_narrow"), shape, at_axes, operation.where);
+        names_.insert(narrow.name());
+        result_.notes.push_back(fmt::format("'{}': '{}', whose elements are {} or zero, in that type", narrow.name(),
+                                            tensor.name(), name_of(narrow.type())));
+        return compute(
+            tensor.name(), shape,
+            [&](const std::vector<Expr>& at) {
+                return cast(f32, narrow.read({at.begin(), at.end()}));
+            },
+            operation.where);
+    }
+    /// Whether a sum reads the tensor, which is no output.
+    bool is_summed(const Tensor& tensor) const {
+        if (std::ranges::any_of(given_, [&](const Tensor& output) { return output.same(tensor); })) return false;
+        return std::ranges::any_of(operations_of(given_), [&](const auto& operation) {
+            return std::ranges::any_of(operation->outputs, [&](const Operation::Output& output) {
+                return output.body.defined() && reduces(output.body) && reads_of(tensor, *operation, output.body).any;
+            });
+        });
+    }
+
     Tensor declared(const Tensor& tensor) {
         const Operation& operation = *tensor.operation();
         const Reduce* sum = only_reduction(operation.outputs[0].body);

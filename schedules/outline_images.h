@@ -17,7 +17,9 @@ struct OutlinedImages {
 ///     sum(select(is_inside, cast(f32, cast(bf16, relu(cast(f32, x(n, h, w, c)) * scale(c)))), 0) * cast(f32, w(..)),
 ///     ..)
 ///
-/// reads a tensor of such elements then, where window_product() takes that.
+/// reads a tensor of such elements then, where window_product() takes that. And of sums that read a tensor of f32 which
+/// is elements of 16 bits or zeros, select(0 < y(..), cast(f32, dy(..)), 0) of a ReLU's adjoint: that tensor is read
+/// from one of 16 bits.
 OutlinedImages outline_images(const std::vector<Tensor>& outputs);
 
 }  // namespace tw::schedules

@@ -139,6 +139,8 @@ private:
         around.result = made_result(sums, given_);
         if (!around.result) return {};
         around.sums = channel_sums(given, given_);
+        const auto counts = [](const ChannelSum& sum) { return !sum.of_zeros; };
+        if (std::ranges::any_of(around.sums, counts)) around.sums.clear();  // places of a raster that are no pixels
         if (found.pass == ConvolutionPass::Forward && is_read_once(found.x, given))
             around.image = made_image(found.x, given_);
         return around;
@@ -389,7 +391,8 @@ private:
                   integer(0)};
         }
         const Tensor result = operands.of(d.result);
-        const Expr value = body_of(result).as<Cast>()->a;
+        const Cast* rounded = body_of(result).as<Cast>();
+        const Expr value = rounded ? rounded->a : body_of(result);
         own.result = declared_as(sums, with_reduction(body_of(sums), over(result.operation()->axes, value, at)));
         declared.result = own.result;
         result_.sums.push_back(own.sums[0]);

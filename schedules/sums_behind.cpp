@@ -18,8 +18,7 @@ void sum_piece(Schedule& s, const Stage& parts, const ConvolutionTiles& tiles) {
     auto [pair, element] = s.split(column, neighbours, {"pair", "element"});
     auto [row, share] = s.split(s.reduce(parts), shares, {"row", "share"});
     s.order({part, share, pair, row, element});
-    s.bind(share, thread);
-    s.bind(pair, thread);
+    s.bind({share, pair}, thread);
     s.bind(element, vector);
 }
 
@@ -69,8 +68,7 @@ void sum_places(Schedule& s, const SumsOfRaster& sums, int64_t filters, const Ha
     auto [pair, element] = s.split(filter, neighbours, {"pair", "element"});
     auto [row, share] = s.split(s.reduce(sums.pieces), shares, {"row", "share"});
     s.order({piece, share, pair, row, element});
-    s.bind(share, thread);
-    s.bind(pair, thread);
+    s.bind({share, pair}, thread);
     s.bind(element, vector);
     auto [tile, own] = s.loops<2>(sums.tiles);
     s.bind(own, thread);

@@ -26,9 +26,8 @@ Reduce without_unit_axes(const Reduce& sum) {
     return rest;
 }
 
-}  // namespace
-
-std::optional<WindowSum> window_sum(const Tensor& tensor, const std::vector<Tensor>& outputs, bool without_units) {
+std::optional<WindowSum> window_sum(const Tensor& tensor, const std::vector<Tensor>& outputs, bool without_units,
+                                    Factors factors) {
     const Operation& operation = *tensor.operation();
     if (operation.is_input() || operation.outputs.size() != 1) return {};
     const Expr body = with_elements(operation.outputs[0].body, outputs, false);
@@ -37,9 +36,18 @@ std::optional<WindowSum> window_sum(const Tensor& tensor, const std::vector<Tens
         atomic_operation(*sum->reducer) != BinaryOp::Add)
         return {};
     const Reduce own = without_units ? without_unit_axes(*sum) : *sum;
-    auto term = term_of(own, outputs);
+    auto term = term_of(own, outputs, factors);
     if (!term) return {};
     return WindowSum{operation.axes, own.axes, std::move(*term)};
+}
+
+}  // namespace
+
+std::optional<WindowSum> window_sum(const Tensor& tensor, const std::vector<Tensor>& outputs) {
+    return window_sum(tensor, outputs, false, Factors::Halves);
+}
+std::optional<WindowSum> window_sum_of_threads(const Tensor& tensor, const std::vector<Tensor>& outputs) {
+    return window_sum(tensor, outputs, true, Factors::AnyFloats);
 }
 
 namespace {

@@ -15,9 +15,10 @@ struct WindowSum {
     std::vector<Expr> around, axes;  ///< of the elements, of the sum
     WindowTerm term;
 };
-/// The tensor's only sum, in f32; with `without_units`, loops of one iteration are left out of its axes.
-std::optional<WindowSum> window_sum(const Tensor& tensor, const std::vector<Tensor>& outputs,
-                                    bool without_units = false);
+/// The tensor's only sum, in f32.
+std::optional<WindowSum> window_sum(const Tensor& tensor, const std::vector<Tensor>& outputs);
+/// The same for threads: of f32, too, and loops of one iteration are left out of its axes.
+std::optional<WindowSum> window_sum_of_threads(const Tensor& tensor, const std::vector<Tensor>& outputs);
 /// Whether the two are one, if their variables are called alike.
 bool is_same_sum(const WindowSum& a, const WindowSum& b);
 

@@ -35,8 +35,9 @@ bool is_inlined(const Read& read, const std::vector<Tensor>& outputs, bool inlin
     return !is_output && (inline_narrow || bytes_of(operation.outputs[0].type) > 2);
 }
 
-const Read* factor_of(const Expr& expr, std::vector<Expr>& conditions, bool& padded) {
+const Read* factor_of(const Expr& expr, std::vector<Expr>& conditions, bool& padded, Factors factors) {
     const Expr value = guarded(expr, conditions);
+    if (factors == Factors::AnyFloats && value.type() == f32 && value.as<Read>()) return value.as<Read>();
     const Cast* cast = value.as<Cast>();
     if (!cast || value.type() != f32 || (cast->a.type() != bf16 && cast->a.type() != f16)) return nullptr;
     const size_t around = conditions.size();
@@ -70,14 +71,14 @@ Expr with_elements(const Expr& expr, const std::vector<Tensor>& outputs, bool in
     });
 }
 
-std::optional<WindowTerm> term_of(const Reduce& sum, const std::vector<Tensor>& outputs) {
+std::optional<WindowTerm> term_of(const Reduce& sum, const std::vector<Tensor>& outputs, Factors factors) {
     WindowTerm term{with_elements(sum.values[0], outputs, false), {}, {}, {}};
     const Expr product = guarded(term.expr, term.conditions);
     const Binary* times = product.as<Binary>();
     if (!times || times->op != BinaryOp::Mul) return {};
     for (const Expr& factor : {times->a, times->b}) {
         bool padded = false;
-        const Read* read = factor_of(factor, term.conditions, padded);
+        const Read* read = factor_of(factor, term.conditions, padded, factors);
         if (!read) return {};
         term.reads.push_back(read);
         term.padded.push_back(padded);

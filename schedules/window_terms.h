@@ -24,8 +24,11 @@ Expr with_reduction(const Expr& body, const Expr& reduction);
 Expr with_elements(const Expr& expr, const std::vector<Tensor>& outputs, bool inline_narrow);
 /// What the expression is where the conditions, which are taken, hold: elsewhere it is zero.
 Expr guarded(Expr expr, std::vector<Expr>& conditions);
-/// The term of a sum of products of two tensors of bf16 or f16, in f32.
-std::optional<WindowTerm> term_of(const Reduce& sum, const std::vector<Tensor>& outputs);
+/// What is multiplied: bf16 or f16, as tensor cores do, or f32 as well.
+enum class Factors { Halves, AnyFloats };
+/// The term of a sum, in f32, of products of two tensors of one of these types.
+std::optional<WindowTerm> term_of(const Reduce& sum, const std::vector<Tensor>& outputs,
+                                  Factors factors = Factors::Halves);
 
 /// Of an element of an operation: whether it reads the tensor, and at its own axes only.
 struct ReadsOf {

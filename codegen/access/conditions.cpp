@@ -44,6 +44,24 @@ bool same_affine(const Affine& a, const Affine& b) {
     return difference.terms.empty() && difference.offset == 0;
 }
 
+Affine times(const Affine& value, int64_t factor) {
+    Affine result = value;
+    result.offset *= factor;
+    for (auto& term : result.terms) term.second *= factor;
+    return result;
+}
+
+/// How often `one` may stand in `all`: a few numbers, and those with which a term of both cancels.
+std::vector<int64_t> multiples_to_try(const Affine& all, const Affine& one) {
+    constexpr int64_t most = 1024;
+    std::vector<int64_t> factors{1, 2, 3, 4, 5, 6, 7, 8, 16};
+    for (const auto& [atom, own] : one.terms)
+        for (const auto& [other, factor] : all.terms)
+            if (factor % own == 0 && factor / own > 0 && factor / own <= most && equal(atom, other))
+                factors.push_back(factor / own);
+    return factors;
+}
+
 }  // namespace
 
 std::vector<Expr> conjuncts_of(const Expr& condition) {
@@ -68,20 +86,17 @@ bool follows_from(const Expr& condition, const Expr& known) {
 bool follows_from_all(const Expr& condition, const std::vector<Expr>& known) {
     const auto wanted = index_slack(condition);
     if (!wanted) return false;
-    // Of integers, 0 <= factor * s + factor - 1 says 0 <= s.
     auto shows = [&](const Affine& given) {
-        Affine scaled = *wanted;
-        for (int64_t factor = 1; factor <= 8; ++factor, scaled = scaled + *wanted) {
-            const Interval rest = bounds_of(simplify(to_expr(scaled - given)));
-            if (rest.min && *rest.min > -factor) return true;
-        }
+        // Of integers, 0 <= factor * s + factor - 1 says 0 <= s.
+        const bool is_multiple = std::ranges::any_of(multiples_to_try(given, *wanted), [&](int64_t factor) {
+            const Interval rest = bounds_of(simplify(to_expr(times(*wanted, factor) - given)));
+            return rest.min && *rest.min > -factor;
+        });
         // Whatever holds of so many times something that is not negative.
-        Affine more = given;
-        for (int64_t factor = 1; factor <= 16; factor *= 2, more = more + more) {
-            const Interval rest = bounds_of(simplify(to_expr(*wanted - more)));
-            if (rest.min && *rest.min >= 0) return true;
-        }
-        return false;
+        return is_multiple || std::ranges::any_of(multiples_to_try(*wanted, given), [&](int64_t factor) {
+                   const Interval rest = bounds_of(simplify(to_expr(*wanted - times(given, factor))));
+                   return rest.min && *rest.min >= 0;
+               });
     };
     for (size_t a = 0; a < known.size(); ++a) {
         const auto first = index_slack(known[a]);

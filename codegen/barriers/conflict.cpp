@@ -51,13 +51,20 @@ public:
         if (same_thread_by_conditions(q_)) return Conflict::Never;  // whatever the indices are
         if (data_dependent()) return Conflict::Possible;
         join_digits(q_);
-        if (apart_by_bounds()) return Conflict::Never;
-        cancel_shared_terms();
-        if (same_thread_by_coordinates(q_)) return Conflict::Never;
+        if (is_same_thread()) return Conflict::Never;
+        const Side a = q_.a, b = q_.b;
+        if (separate_dimensions(q_) && is_same_thread()) return Conflict::Never;
+        q_.a = a, q_.b = b;
         return conflict_by_enumeration(q_);
     }
 
 private:
+    bool is_same_thread() {
+        if (apart_by_bounds()) return true;
+        cancel_shared_terms();
+        return same_thread_by_coordinates(q_);
+    }
+
     /// The carrying loop's variable is the earlier iteration; `later_` is how many the other comes after it.
     void shorten(const ThreadLoop& loop, Distance distance) {
         bool next = distance == Distance::NextIteration;

@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "codegen/barriers/placed_access.h"
@@ -42,6 +43,16 @@ struct ConflictQuestion {
 ///
 ///     m / 57 * 3584 + m % 57 * 64 + v, where m % 57 < 56 and v < 64    m, v
 void join_digits(ConflictQuestion& question);
+
+/// Takes an index apart that has several dimensions of an array in one, as far as bounds and conditions keep the lower
+/// ones within their extents. Returns whether there were any.
+///
+///     (4 i + r) * 9 + 5 j + c, where 5 j + c < 9    4 i + r, 5 j + c
+bool separate_dimensions(ConflictQuestion& question);
+
+Affine scaled(Affine value, int64_t factor);
+/// Of values of the sum, as far as bounds and conditions such as `sum / 8 < number` say, each of them for a part of it.
+std::optional<int64_t> largest(const Affine& sum, std::span<const Expr> conditions, const BoundsOverride& known);
 
 /// The threads that the conditions over nothing but the thread let through.
 std::set<int> threads_that_run(const Side& side, int threads);

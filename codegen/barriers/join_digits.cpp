@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <span>
 
 #include "codegen/barriers/conflict_question.h"
 #include "dsl/simplify.h"
@@ -40,12 +39,6 @@ std::optional<Digit> digit_of(const Expr& atom, int64_t factor) {
 bool is_multiple(const Affine& value, int64_t of) {
     return value.offset % of == 0 &&
            std::ranges::all_of(value.terms, [&](const auto& term) { return term.second % of == 0; });
-}
-
-Affine scaled(Affine value, int64_t factor) {
-    value.offset *= factor;
-    for (auto& term : value.terms) term.second *= factor;
-    return value;
 }
 
 /// A number, whose digits are an index together with `rest`.
@@ -103,7 +96,7 @@ std::optional<Digits> digits_of(const Affine& index) {
 }
 
 /// Of its values, as far as its modulus and the conditions `digit < number` say.
-std::optional<int64_t> largest(const Digit& digit, const Side& side) {
+std::optional<int64_t> largest_digit(const Digit& digit, const Side& side) {
     std::optional<int64_t> most;
     if (digit.modulus > 0) most = digit.modulus - 1;
     for (const Expr& condition : side.conditions) {
@@ -112,26 +105,6 @@ std::optional<int64_t> largest(const Digit& digit, const Side& side) {
         if (const auto bound = as_constant(node->b)) most = std::min(most.value_or(*bound - 1), *bound - 1);
     }
     return most;
-}
-
-/// Of values of the sum, as far as bounds and conditions such as `sum / 8 < number` say, each of them for a part of it.
-std::optional<int64_t> largest(const Affine& sum, std::span<const Expr> conditions, const BoundsOverride& known) {
-    const Expr value = simplify(to_expr(sum));
-    std::optional<int64_t> most = bounds_of(value, known).max;
-    for (size_t c = 0; c < conditions.size(); ++c) {
-        const Binary* node = conditions[c].as<Binary>();
-        if (!node || node->op != BinaryOp::Less) continue;
-        const Affine below_zero = affine_of(node->a) - affine_of(node->b);
-        if (below_zero.terms.empty()) continue;
-        const auto& [atom, each] = below_zero.terms[0];
-        const auto own = std::ranges::find_if(sum.terms, [&](const auto& term) { return equal(term.first, atom); });
-        const int64_t times = own == sum.terms.end() || own->second % each != 0 ? 0 : own->second / each;
-        if (times <= 0) continue;
-        const auto others = largest(sum - scaled(below_zero, times), conditions.subspan(c + 1), known);
-        if (others) most = std::min(most.value_or(*others - times), *others - times);
-    }
-    const int64_t step = std::max<int64_t>(divisor_of(value), 1);
-    return most ? std::optional(*most / step * step) : most;
 }
 
 /// What stands below a digit, digit after digit.
@@ -145,7 +118,7 @@ public:
         Affine term;
         term.terms.emplace_back(digit.atom, digit.factor);
         sum_ = sum_ + term;
-        const auto own = largest(digit, side_), all = largest(sum_, side_.conditions, known_);
+        const auto own = largest_digit(digit, side_), all = largest(sum_, side_.conditions, known_);
         most_ = most_ && own ? std::optional(*most_ + digit.factor * *own) : std::nullopt;
         if (all) most_ = std::min(most_.value_or(*all), *all);
     }

@@ -90,7 +90,8 @@ bool is_masked_by(const OpInLoops& fill, const StoreTo& store, const OpInLoops& 
     for (size_t own = 0; own < masks.size(); ++own) {
         const Expr of_reader = simplify(substitute(masks[own], element));
         auto tells = [&](const Expr& part) {
-            return follows_from(part, of_reader) || follows_from(part, with_uniform_parts(reader.op, of_reader));
+            return follows_from(part, of_reader) || follows_from(part, with_uniform_parts(reader.op, of_reader)) ||
+                   follows_from_all(part, {of_reader});
         };
         if (!std::ranges::any_of(parts, tells)) continue;
         if (own < relied_on) relied.insert(own);

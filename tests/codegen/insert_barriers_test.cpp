@@ -276,6 +276,51 @@ TEST(InsertBarriers, ProvesMasksOfSeveralDigits) {
     }
 }
 
+/// Tiles of 4 x 5 pixels, of 16 channels, two of which go beyond rows of nine: too many to try them all.
+TEST(InsertBarriers, ProvesDimensionsThatMasksKeepApart) {
+    for (const int64_t columns : {9, 10}) {
+        Small k;
+        const int64_t tiles = int64_t{1} << 20;
+        Expr tile = index_variable("tile", 0, tiles - 1), inside = index_variable("inside", 0, 4);
+        Expr row = tile / 2 * 4 + k.t / 16, column = tile % 2 * 5 + inside;
+        auto masked =
+            make_thread(ThreadIf{column < columns, store(k.out, {(row * 9 + column) * 16 + k.t % 16}, k.one)});
+        k.kernel.body = in_order({loop(tile, tiles, {loop(inside, 5, {masked})})});
+        // A column behind the last one is the first of the next row, and another thread's.
+        EXPECT_EQ(count_barriers(insert_barriers(k.kernel)), columns == 9 ? 0 : 1) << columns;
+    }
+}
+
+/// The same of any sizes, small enough to try: what is proved is true, element by element.
+TEST(InsertBarriers, ProvesNothingThatIsWrongOfDimensions) {
+    std::mt19937 random(23);
+    auto between = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
+    int without = 0, with = 0;
+    for (int round = 0; round < 300; ++round) {
+        Small k;
+        const int64_t channels = int64_t{1} << between(0, 4), along = between(1, 3), each = between(1, 4);
+        Expr tile = index_variable("tile", 0, along * 3 - 1), inside = index_variable("inside", 0, each - 1);
+        const int64_t extent = along * each - between(0, each), before = between(0, 1);
+        Expr row = tile / along * (64 / channels) + k.t / channels, column = tile % along * each + inside - before;
+        Expr mask = column < extent + between(0, 1);
+        if (before > 0 && between(0, 3) > 0) mask = mask && column >= 0;
+        auto masked = make_thread(ThreadIf{
+            simplify(mask),
+            store(k.out, {64 + (row * std::max<int64_t>(extent, 1) + column) * channels + k.t % channels}, k.one)});
+        k.kernel.body = in_order({loop(tile, along * 3, {loop(inside, each, {masked})})});
+        ThreadKernel placed;
+        try {
+            placed = insert_barriers(k.kernel);
+        } catch (const std::exception&) {
+            continue;  // a store of its own
+        }
+        ++(count_barriers(placed) > 0 ? with : without);
+        ASSERT_EQ(find_race(placed), "") << to_string(placed);
+    }
+    EXPECT_GT(without, 30);
+    EXPECT_GT(with, 30);
+}
+
 /// Numbers of blocks, threads and loops, taken apart into digits and put together anew, with masks: what is proved is
 /// true, element by element.
 TEST(InsertBarriers, ProvesNothingThatIsWrong) {

@@ -1,4 +1,6 @@
 // Depthwise convolutions and their gradients among what users declare: choose_schedule finds them by what they read.
+#include <array>
+
 #include <gmock/gmock.h>
 
 #include "dsl/differentiate.h"
@@ -14,6 +16,7 @@ namespace tw::schedules {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr const char* tiled = ", by the model of its time";
 constexpr ConvolutionPass passes[] = {ConvolutionPass::Forward, ConvolutionPass::DataGradient,
@@ -85,7 +88,7 @@ protected:
                          .channels = chance() ? 8 * between(1, 5) : between(1, 40),
                          .rows = {1, 1, 1},
                          .columns = {},
-                         .type = chance() ? bf16 : f16,
+                         .type = std::array{bf16, f16, f32}[static_cast<size_t>(between(0, 2))],
                          .is_signal = between(0, 2) == 0};
             d.windows.columns = random_side(d.windows.is_signal);
             if (!d.windows.is_signal) d.windows.rows = random_side(false);
@@ -144,6 +147,7 @@ TEST_P(ChooseDepthwises, OfAnyDeclarationAreTiled) {
             const Schedule s = choose_schedule({given}, device_target());
             if (s.target().has_tma && has_sum(given)) {
                 EXPECT_THAT(s.explain(), HasSubstr(tiled));
+                EXPECT_THAT(s.explain(), Not(HasSubstr("is no depthwise")));  // of another phase, say
                 EXPECT_THAT(build(s).explain(), HasSubstr("by the tensor memory accelerator, boxes of"));
             }
             EXPECT_EQ(s.outputs()[0].name(), given.name());
@@ -228,6 +232,29 @@ TEST_P(ChooseDepthwises, OfLayersAreTiledForwardAndBackward) {
             }
             expect_equal(given, s, 5);
         }
+    }
+}
+
+/// Of so many taps copies with channels last pay, of few they do not.
+TEST_P(ChooseDepthwises, WithChannelsFirstAreTiledWhereCopiesPay) {
+    const Tensor x = input("x", bf16, {2, 48, 46, 50});
+    auto layer = [&](int64_t taps) {
+        return convolve("y", x, input("w", bf16, {48, 1, taps, taps}), {},
+                        {.padding = {taps / 2}, .groups = 48, .layout = Layout::ChannelsFirst});
+    };
+    const Tensor y = layer(9), dy = input("dy", bf16, {y.shape().begin(), y.shape().end()});
+    for (const Tensor& given : {y, gradients(y, dy, {x})[0]}) {
+        SCOPED_TRACE(to_string(*given.operation()));
+        const Schedule s = choose_schedule({given}, device_target());
+        if (s.target().has_wgmma) {
+            EXPECT_THAT(s.explain(), HasSubstr(tiled));
+            EXPECT_THAT(s.explain(), HasSubstr("' is a copy, with channels first, of what its kernel makes"));
+            EXPECT_THAT(
+                choose_schedule({layer(3)}, s.target()).explain(),
+                HasSubstr("'y' is computed as its channels lie, dimension 1: copies of so little, channels last, "
+                          "would take longer than windows in registers save"));
+        }
+        if (given.same(y)) expect_equal({given}, s, 3);
     }
 }
 

@@ -1,6 +1,8 @@
 // Depthwise convolutions and their gradients: windows in registers, of images of any size.
 #include "schedules/depthwise.h"
 
+#include <array>
+
 #include <gmock/gmock.h>
 
 #include "dsl/differentiate.h"
@@ -47,7 +49,7 @@ protected:
                          .stride = chance() ? 1 : between(2, 3),
                          .padding = between(0, 5),
                          .dilation = chance() ? 1 : 2,
-                         .type = chance() ? bf16 : f16};
+                         .type = std::array{bf16, f16, f32}[static_cast<size_t>(between(0, 2))]};
         s.height = std::max(s.height, (s.kernel_h - 1) * s.dilation + 1 - 2 * s.padding);
         s.width = std::max(s.width, (s.kernel_w - 1) * s.dilation + 1 - 2 * s.padding);
         return s;
@@ -147,7 +149,7 @@ TEST(DepthwiseNames, AreShapesPassesAndTiles) {
     EXPECT_EQ(named->tiles,
               (DepthwiseTiles{
                   .thread_rows = 2, .thread_columns = 3, .rows = 4, .columns = 1, .lanes = 16, .steps = 5, .taps = 2}));
-    for (const char* name : {"depthwise_bf16_2x9x8x16", "depthwise_f32_2x9x8x16_3x3", "depthwise_bf16_2x2x8x16_3x3",
+    for (const char* name : {"depthwise_bf16_2x9x8x16", "depthwise_f64_2x9x8x16_3x3", "depthwise_bf16_2x2x8x16_3x3",
                              "depthwise_bf16_2x9x8x16_3x3_stride0"})
         EXPECT_FALSE(parse_depthwise(name)) << name;
 }

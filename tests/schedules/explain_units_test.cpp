@@ -57,7 +57,7 @@ TEST(ExplainUnits, OfExtents) {
                 HasSubstr(reason + "an instruction has 16 rows, columns and terms at least"));
 }
 
-/// The gradient behind a ReLU is that of its result where data say: no copy makes it, however long rows are.
+/// The gradient behind a ReLU is that of its result where data say: units multiply it where it is a tensor.
 TEST(ExplainUnits, OfFactorsThatDataDecide) {
     for (const int64_t side : {28, 32}) {
         const Tensor x = input("x", bf16, {2, 64, side, side}), w = input("w", bf16, {64, 64, 3, 3}),
@@ -68,14 +68,20 @@ TEST(ExplainUnits, OfFactorsThatDataDecide) {
         });
         const std::vector<Tensor> made = gradients(z, d, {x, w});
         const std::string text = build(choose_schedule(made, target("sm_90a"))).explain();
-        for (const std::string name : {"d_x", "d_w"})
-            EXPECT_THAT(text, HasSubstr("'" + name +
-                                        "' is not computed by tensor cores: a factor is 'd' only where "
-                                        "'y' has it so, "))
-                << side;
-        EXPECT_THAT(text, HasSubstr("declare the factor behind the condition as a tensor of its own, cast to bf16"));
-        EXPECT_THAT(text, Not(HasSubstr("rows of 'd'")));
+        EXPECT_THAT(text, HasSubstr("'d_y_narrow': 'd_y', whose elements are bf16 or zero, in that type")) << side;
+        EXPECT_THAT(text, Not(HasSubstr("is not computed by tensor cores"))) << side;
     }
+    const Tensor u = input("u", bf16, {2, 28, 28, 64}), d = input("d", bf16, {2, 28, 28, 64}),
+                 w = input("w", bf16, {64, 3, 3, 64});
+    const Axis r = reduce_axis("r", 3), t = reduce_axis("s", 3), c = reduce_axis("c", 64);
+    const Tensor own = compute("y", {2, 26, 26, 64}, [&](Expr n, Expr p, Expr q, Expr f) {
+        const Expr decides = cast(f32, u(n, p + r, q + t, c)) > 0.0, element = cast(f32, d(n, p + r, q + t, c));
+        return cast(bf16, sum(select(decides, element, 0.0) * cast(f32, w(f, r, t, c)), {r, t, c}));
+    });
+    const std::string text = explained(own);
+    EXPECT_THAT(text, HasSubstr(reason + "a factor is 'd' only where 'u' has it so, "));
+    EXPECT_THAT(text, HasSubstr("declare the factor behind the condition as a tensor of its own, cast to bf16"));
+    EXPECT_THAT(text, Not(HasSubstr("rows of 'd'")));
 }
 
 TEST(ExplainUnits, OfWindows) {
@@ -116,8 +122,9 @@ TEST(ExplainUnits, OfDepthwiseConvolutions) {
                         input("w", type, is_first ? Shape{16, 1, 3, 3} : Shape{16, 3, 3, 1}), {}, options);
     };
     EXPECT_THAT(explained(layer(bf16, {.groups = 16})), Not(HasSubstr("depthwise")));
-    EXPECT_THAT(explained(layer(f32, {.groups = 16})),
-                HasSubstr(why + "'x' is f32, 'w' is f32; it takes two of bf16 or of f16: store both as one of these"));
+    EXPECT_THAT(
+        explained(layer(f64, {.groups = 16})),
+        HasSubstr(why + "'x' is f64, 'w' is f64; it takes two of bf16, of f16 or of f32: store both as one of these"));
     EXPECT_THAT(explained(layer(bf16, {.groups = 16}), "sm_80"),
                 HasSubstr(why + "it takes boxes of the tensor memory accelerator, which sm_80 lacks"));
     EXPECT_THAT(explained(layer(bf16, {.groups = 16, .layout = Layout::ChannelsFirst})),

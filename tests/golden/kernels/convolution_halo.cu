@@ -8,34 +8,30 @@
 //           [1] auto [rows, row] = s.split(j, 29, Tail::Mask, {"rows", "row"});
 //           [2] auto [columns, column] = s.split(p, 31, Tail::Mask, {"columns", "column"});
 //           [3] Loop m = s.fuse({i, rows, row, columns, column}, "m");
-//           [4] auto [tile, inside] = s.split(m, 256, Tail::Mask, {"tile", "inside"});
-//           [5] auto [leaving, place] = s.split(inside, 32, {"leaving", "place"});
-//           [6] s.at(sums, leaving);
-//           [7] s.set_memory(sums, Memory::Shared);
-//           [8] s.at(sums_total, tile);
-//           [9] s.set_memory(sums_total, Memory::Registers);
-//           [10] auto [warpgroup_m, f] = s.split(j_sums_total, 64, Tail::Mask, {"warpgroup_m", "f"});
-//           [11] auto [channel, k] = s.split(c, 64, {"channel", "k"});
-//           [12] s.order({warpgroup_m, channel, r, s_sums_total, f, i_sums_total, k});
-//           [13] s.bind(warpgroup_m, warpgroup);
-//           [14] Stage raster_shared = s.stage(sums_total, raster, Memory::Shared, channel);
-//           [15] Stage taps_shared = s.stage(sums_total, taps, Memory::Shared, tile);
-//           [16] s.inline_stage(raster);
-//           [17] s.inline_stage(taps);
-//           [18] s.mma(sums_total, wgmma, {.m = f, .n = i_sums_total, .k = k});
-//           [19] s.pipeline(channel, {.stages = 2, .in_flight = 1});
-//           [20] auto [warpgroup_m_2, f_2] = s.split(j_sums, 64, Tail::Mask, {"warpgroup_m", "f"});
-//           [21] s.order({warpgroup_m_2, f_2, i_sums});
-//           [22] s.bind(warpgroup_m_2, warpgroup);
-//           [23] auto [all, inside_2] = s.split(q, 64, Tail::Mask, {"all", "inside"});
-//           [24] auto [group, element] = s.split(inside_2, 8, {"group", "element"});
-//           [25] s.order({place, all, group, element});
-//           [26] Loop stored = s.fuse({place, all, group}, "stored");
-//           [27] auto [each, share] = s.split(stored, 128, {"each", "share"});
-//           [28] s.bind(share, thread);
-//           [29] s.bind(element, vector);
-//           [30] s.persistent({tile}, {.blocks = 132});
-//           [31] s.roles({{"math", warpgroups(2), registers(240), {y}, ping_pong(2)}, {"load", warps(1),
+//           [4] auto [tile, leaving, place] = s.split(m, {256, 32}, Tail::Mask, {"tile", "leaving", "place"});
+//           [5] s.at({sums}, leaving, Memory::Shared);
+//           [6] s.at({sums_total}, tile, Memory::Registers);
+//           [7] auto [warpgroup_m, f] = s.split(j_sums_total, 64, Tail::Mask, {"warpgroup_m", "f"});
+//           [8] auto [channel, k] = s.split(c, 64, {"channel", "k"});
+//           [9] s.order({warpgroup_m, channel, r, s_sums_total, f, i_sums_total, k});
+//           [10] s.bind(warpgroup_m, warpgroup);
+//           [11] Stage raster_shared = s.stage(sums_total, raster, Memory::Shared, channel);
+//           [12] Stage taps_shared = s.stage(sums_total, taps, Memory::Shared, tile);
+//           [13] s.inline_stage(raster);
+//           [14] s.inline_stage(taps);
+//           [15] s.mma(sums_total, wgmma, {.m = f, .n = i_sums_total, .k = k});
+//           [16] s.pipeline(channel, {.stages = 2, .in_flight = 1});
+//           [17] auto [warpgroup_m_2, f_2] = s.split(j_sums, 64, Tail::Mask, {"warpgroup_m", "f"});
+//           [18] s.order({warpgroup_m_2, f_2, i_sums});
+//           [19] s.bind(warpgroup_m_2, warpgroup);
+//           [20] auto [all, group, element] = s.split(q, {64, 8}, Tail::Mask, {"all", "group", "element"});
+//           [21] s.order({place, all, group, element});
+//           [22] Loop stored = s.fuse({place, all, group}, "stored");
+//           [23] auto [each, share] = s.split(stored, 128, {"each", "share"});
+//           [24] s.bind(share, thread);
+//           [25] s.bind(element, vector);
+//           [26] s.persistent({tile}, {.blocks = 132});
+//           [27] s.roles({{"math", warpgroups(2), registers(240), {y}, ping_pong(2)}, {"load", warps(1),
 //     registers(24), {raster_shared, taps_shared}}});
 // 384 threads, 165888 bytes of shared memory
 
@@ -315,13 +311,13 @@ y_kernel(tw::bf16* __restrict__ y,
     tw::griddepcontrol_wait();
     tw::griddepcontrol_launch_dependents();
 
-    if (threadIdx.x >= 256) {  // [31] role load: threads 256 to 383
+    if (threadIdx.x >= 256) {  // [27] role load: threads 256 to 383
         const int load_thread = threadIdx.x - 256;
         tw::setmaxnreg_dec<24>();
         if (load_thread == 0) {
             for (int tile = block_x; tile < TILES; tile += 132) {
                 const int round = tile / 132;
-                // [15] taps_shared, taps_shared, taps_shared, taps_shared, taps_shared, taps_shared, taps_shared,
+                // [12] taps_shared, taps_shared, taps_shared, taps_shared, taps_shared, taps_shared, taps_shared,
                 //     taps_shared, taps_shared: load
                 if (round < 1) {
                     tw::mbarrier_expect_tx(shared.taps_shared_full[0], sizeof shared.taps_shared[0]);
@@ -345,13 +341,13 @@ y_kernel(tw::bf16* __restrict__ y,
                                  shared.taps_shared_full[0]);
                 }
                 tw::mbarrier_wait(shared.channel_empty[round], 1);
-                // [14] raster_shared: load
+                // [11] raster_shared: load
                 tw::mbarrier_expect_tx(shared.channel_full[round], sizeof shared.raster_shared[0]);
                 tw::tma_load_im2col(&shared.raster_shared[round][0][0], raster_shared_map, 0, tile * 8 % 31 - 1,
                                     tile * 256 / 31 % 29 - 1, tile * 256 / 899, 0, 0, shared.channel_full[round]);
             }
         }
-    } else {  // [31] role math: threads 0 to 255, 2 groups in turn
+    } else {  // [27] role math: threads 0 to 255, 2 groups in turn
         const int turn = threadIdx.x / 128;
         const int thread = threadIdx.x % 128;
         tw::setmaxnreg_inc<240>();
@@ -368,7 +364,7 @@ y_kernel(tw::bf16* __restrict__ y,
             float sums_total[64][2];
             tw::mbarrier_wait(shared.taps_shared_full[0], 0);
             float sums_total_sum[128];
-            // [8] sums_total: start
+            // [6] sums_total: start
             #pragma unroll
             for (int element = 0; element < 128; ++element) sums_total_sum[element] = 0.0f;
             tw::wgmma_fence_operand(sums_total_sum);
@@ -378,7 +374,7 @@ y_kernel(tw::bf16* __restrict__ y,
             tw::mbarrier_wait(shared.channel_full[round], 0);
             tw::wgmma_fence_operand(sums_total_sum);
             tw::wgmma_fence();
-            // [18] sums_total: multiply
+            // [15] sums_total: multiply
             #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 #pragma unroll
@@ -408,7 +404,7 @@ y_kernel(tw::bf16* __restrict__ y,
             tw::wgmma_wait<0>();
             tw::wgmma_fence_operand(sums_total_sum);
             if (thread == 0) tw::mbarrier_arrive(shared.channel_empty[round]);
-            // [8] sums_total
+            // [6] sums_total
             #pragma unroll
             for (int i_tile = 0; i_tile < 32; ++i_tile) {
                 #pragma unroll
@@ -421,7 +417,7 @@ y_kernel(tw::bf16* __restrict__ y,
             }
             #pragma unroll
             for (int leaving = 0; leaving < 8; ++leaving) {
-                // [6] sums
+                // [5] sums
                 #pragma unroll
                 for (int i_tile_2 = 0; i_tile_2 < 2; ++i_tile_2) {
                     tw::bf16 sums_out[8];

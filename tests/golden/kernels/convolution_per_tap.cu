@@ -7,23 +7,22 @@
 //           [3] auto [column_tile, n] = s.split(q, 128, Tail::Mask, {"column_tile", "n"});
 //           [4] auto [piece, column] = s.split(n, 64, {"piece", "column"});
 //           [5] auto [warpgroup_m, m] = s.split(row, 64, {"warpgroup_m", "m"});
-//           [6] s.at(y_total, column_tile);
-//           [7] s.set_memory(y_total, Memory::Registers);
-//           [8] s.order({tile, column_tile, piece, warpgroup_m, m, column});
-//           [9] s.bind(warpgroup_m, warpgroup);
-//           [10] auto [warpgroup_m_2, m_2] = s.split(i_j_p_y_total, 64, {"warpgroup_m", "m"});
-//           [11] auto [channel, k] = s.split(c, 64, Tail::Mask, {"channel", "k"});
-//           [12] s.order({warpgroup_m_2, channel, r, s_y_total, m_2, q_y_total, k});
-//           [13] s.bind(warpgroup_m_2, warpgroup);
-//           [14] Loop step = s.fuse({channel, r, s_y_total}, "step");
-//           [15] Stage y_out = s.stage(y_2, Memory::Shared, piece);
-//           [16] s.via(y_out, Copy::Tma);
-//           [17] s.persistent({tile, column_tile}, {.blocks = 132});
-//           [18] Stage x_shared = s.stage(y_total, x, Memory::Shared, step, As::Matrix);
-//           [19] Stage w_shared = s.stage(y_total, w, Memory::Shared, step);
-//           [20] s.mma(y_total, wgmma, {.m = m_2, .n = q_y_total, .k = k});
-//           [21] s.pipeline(step, {.stages = 4, .in_flight = 1});
-//           [22] s.roles({{"math", warpgroups(2), registers(232), {y_2}}, {"load", warps(1), registers(40),
+//           [6] s.at({y_total}, column_tile, Memory::Registers);
+//           [7] s.order({tile, column_tile, piece, warpgroup_m, m, column});
+//           [8] s.bind(warpgroup_m, warpgroup);
+//           [9] auto [warpgroup_m_2, m_2] = s.split(i_j_p_y_total, 64, {"warpgroup_m", "m"});
+//           [10] auto [channel, k] = s.split(c, 64, Tail::Mask, {"channel", "k"});
+//           [11] s.order({warpgroup_m_2, channel, r, s_y_total, m_2, q_y_total, k});
+//           [12] s.bind(warpgroup_m_2, warpgroup);
+//           [13] Loop step = s.fuse({channel, r, s_y_total}, "step");
+//           [14] Stage y_out = s.stage(y_2, Memory::Shared, piece);
+//           [15] s.via(y_out, Copy::Tma);
+//           [16] s.persistent({tile, column_tile}, {.blocks = 132});
+//           [17] Stage x_shared = s.stage(y_total, x, Memory::Shared, step, As::Matrix);
+//           [18] Stage w_shared = s.stage(y_total, w, Memory::Shared, step);
+//           [19] s.mma(y_total, wgmma, {.m = m_2, .n = q_y_total, .k = k});
+//           [20] s.pipeline(step, {.stages = 4, .in_flight = 1});
+//           [21] s.roles({{"math", warpgroups(2), registers(232), {y_2}}, {"load", warps(1), registers(40),
 //     {x_shared, w_shared}}});
 // 384 threads, 148480 bytes of shared memory
 
@@ -314,7 +313,7 @@ y_kernel(const __grid_constant__ tw::TensorMap x_shared_map,
     tw::griddepcontrol_launch_dependents();
 
     const int warpgroup_thread = thread % 128;
-    if (threadIdx.x >= 256) {  // [22] role load: threads 256 to 383
+    if (threadIdx.x >= 256) {  // [21] role load: threads 256 to 383
         const int load_thread = threadIdx.x - 256;
         tw::setmaxnreg_dec<40>();
         if (load_thread == 0) {
@@ -327,7 +326,7 @@ y_kernel(const __grid_constant__ tw::TensorMap x_shared_map,
                 for (int step = 0; step < 18; ++step) {
                     const int stage = (round * 2 + step) % 4;
                     tw::mbarrier_wait(shared.step_empty[stage], ((round * 18 + step) / 4 + 1) % 2);
-                    // [18] x_shared, w_shared: load
+                    // [17] x_shared, w_shared: load
                     tw::mbarrier_expect_tx(shared.step_full[stage], 32768);
                     const int step_group = step / 9;
                     const int step_in_group = step % 3;
@@ -339,7 +338,7 @@ y_kernel(const __grid_constant__ tw::TensorMap x_shared_map,
                 }
             }
         }
-    } else {  // [22] role math: threads 0 to 255
+    } else {  // [21] role math: threads 0 to 255
         tw::setmaxnreg_inc<232>();
         const int warpgroup_m = thread / 128;
         const int warp = thread / 32 % 4;
@@ -353,7 +352,7 @@ y_kernel(const __grid_constant__ tw::TensorMap x_shared_map,
                 tw::mbarrier_wait(shared.step_full[stage], (round * 18 + step) / 4 % 2);
                 tw::wgmma_fence_operand(y_total);
                 tw::wgmma_fence();
-                // [20] y_total: multiply
+                // [19] y_total: multiply
                 #pragma unroll
                 for (int k_step = 0; k_step < 4; ++k_step) {
                     tw::wgmma_m64n128k16_bf16(y_total,
@@ -389,7 +388,7 @@ y_kernel(const __grid_constant__ tw::TensorMap x_shared_map,
                 }
                 tw::fence_proxy_async();
                 tw::barrier_sync(1, 256);
-                // [15] y_out: store
+                // [14] y_out: store
                 if (thread == 0) {
                     tw::tma_store(y_map, piece * 64, tile * 128, &shared.y_shared[0][0]);
                     tw::tma_store_commit();

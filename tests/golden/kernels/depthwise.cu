@@ -3,44 +3,28 @@
 // sums[i, j, p, q] = sum_{r, s} cast(f32, x_around[i, j * 1 + r * 1, p * 1 + s * 1, q]) * taps[r, s, q]
 // y[i, j, p, q] = cast(bf16, sums[i, j, p, q])
 // inputs    x bf16 [64, 56, 56, 96], w bf16 [96, 7, 7, 1]
-// schedule  [0] auto [p_2, phase_p] = s.split(j, 1, Tail::Mask, {"p", "phase_p"});
-//           [1] auto [q_2, phase_q] = s.split(p, 1, Tail::Mask, {"q", "phase_q"});
-//           [2] auto [tile_p, p_in_tile] = s.split(p_2, 8, Tail::Mask, {"tile_p", "p_in_tile"});
-//           [3] auto [tile_q, q_in_tile] = s.split(q_2, 28, Tail::Mask, {"tile_q", "q_in_tile"});
-//           [4] auto [thread_p, row] = s.split(p_in_tile, 4, {"thread_p", "row"});
-//           [5] auto [thread_q, column] = s.split(q_in_tile, 7, {"thread_q", "column"});
-//           [6] auto [tile_c, c_in_tile] = s.split(q, 32, Tail::Mask, {"tile_c", "c_in_tile"});
-//           [7] auto [lane_c, pair] = s.split(c_in_tile, 2, {"lane_c", "pair"});
-//           [8] s.order({i, tile_p, tile_q, tile_c, thread_p, thread_q, lane_c, row, phase_p, column, phase_q,
-//     pair});
-//           [9] Loop tile = s.fuse({i, tile_p, tile_q}, "tile");
-//           [10] auto [run, step] = s.split(tile, 7, Tail::Mask, {"run", "step"});
-//           [11] s.order({run, tile_c, step});
-//           [12] Loop block = s.fuse(run, tile_c, "block");
-//           [13] s.bind(block, grid.x);
-//           [14] s.bind(thread_p, thread);
-//           [15] s.bind(thread_q, thread);
-//           [16] s.bind(lane_c, thread);
-//           [17] s.bind(column, unrolled);
-//           [18] s.bind(row, unrolled);
-//           [19] s.bind(pair, vector);
-//           [20] s.at(sums, lane_c);
-//           [21] s.set_memory(sums, Memory::Registers);
-//           [22] s.order({r, j_sums, s_sums, p_sums, q_sums});
-//           [23] s.bind(q_sums, unrolled);
-//           [24] s.bind(p_sums, unrolled);
-//           [25] s.bind(s_sums, unrolled);
-//           [26] s.bind(j_sums, unrolled);
-//           [27] s.bind(r, unrolled);
-//           [28] Stage x_around_shared = s.stage(sums, x_around, Memory::Shared, step);
-//           [29] s.inline_stage(x_around);
-//           [30] s.pipeline(step, {.stages = 2});
-//           [31] s.via(x_around_shared, Copy::Tma);
-//           [32] Loop all = s.fuse({i_taps, j_taps, p_taps}, "all");
-//           [33] auto [block_2, in_block] = s.split(all, 256, Tail::Mask, {"block", "in_block"});
-//           [34] auto [t, element] = s.split(in_block, 1, {"t", "element"});
-//           [35] s.bind(block_2, grid.x);
-//           [36] s.bind(t, thread);
+// schedule  [0] auto [tile_p, thread_p, row] = s.split(j, {8, 4}, Tail::Mask, {"tile_p", "thread_p", "row"});
+//           [1] auto [tile_q, thread_q, column] = s.split(p, {28, 7}, Tail::Mask, {"tile_q", "thread_q", "column"});
+//           [2] auto [tile_c, lane_c, pair] = s.split(q, {32, 2}, Tail::Mask, {"tile_c", "lane_c", "pair"});
+//           [3] s.order({i, tile_p, tile_q, tile_c, thread_p, thread_q, lane_c, row, column, pair});
+//           [4] Loop tile = s.fuse({i, tile_p, tile_q}, "tile");
+//           [5] auto [run, step] = s.split(tile, 7, Tail::Mask, {"run", "step"});
+//           [6] s.order({run, tile_c, step});
+//           [7] Loop block = s.fuse(run, tile_c, "block");
+//           [8] s.bind(block, grid.x);
+//           [9] s.bind({thread_p, thread_q, lane_c}, thread);
+//           [10] s.bind(pair, vector);
+//           [11] s.at({sums}, lane_c, Memory::Registers);
+//           [12] s.order({r, j_sums, s_sums, p_sums, q_sums});
+//           [13] s.bind({column, row, q_sums, p_sums, s_sums, j_sums, r}, unrolled);
+//           [14] auto [x_around_shared] = s.stage({{sums, x_around}}, Memory::Shared, step);
+//           [15] s.inline_stage(x_around);
+//           [16] s.pipeline(step, {.stages = 2});
+//           [17] s.via(x_around_shared, Copy::Tma);
+//           [18] Loop all = s.fuse({i_taps, j_taps, p_taps}, "all");
+//           [19] auto [block_2, t] = s.split(all, 256, Tail::Mask, {"block", "t"});
+//           [20] s.bind(block_2, grid.x);
+//           [21] s.bind(t, thread);
 // 256 threads
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
@@ -83,44 +67,28 @@ taps_kernel(const tw::bf16* __restrict__ w, float* __restrict__ taps) {
 // sums[i, j, p, q] = sum_{r, s} cast(f32, x_around[i, j * 1 + r * 1, p * 1 + s * 1, q]) * taps[r, s, q]
 // y[i, j, p, q] = cast(bf16, sums[i, j, p, q])
 // inputs    x bf16 [64, 56, 56, 96], w bf16 [96, 7, 7, 1]
-// schedule  [0] auto [p_2, phase_p] = s.split(j, 1, Tail::Mask, {"p", "phase_p"});
-//           [1] auto [q_2, phase_q] = s.split(p, 1, Tail::Mask, {"q", "phase_q"});
-//           [2] auto [tile_p, p_in_tile] = s.split(p_2, 8, Tail::Mask, {"tile_p", "p_in_tile"});
-//           [3] auto [tile_q, q_in_tile] = s.split(q_2, 28, Tail::Mask, {"tile_q", "q_in_tile"});
-//           [4] auto [thread_p, row] = s.split(p_in_tile, 4, {"thread_p", "row"});
-//           [5] auto [thread_q, column] = s.split(q_in_tile, 7, {"thread_q", "column"});
-//           [6] auto [tile_c, c_in_tile] = s.split(q, 32, Tail::Mask, {"tile_c", "c_in_tile"});
-//           [7] auto [lane_c, pair] = s.split(c_in_tile, 2, {"lane_c", "pair"});
-//           [8] s.order({i, tile_p, tile_q, tile_c, thread_p, thread_q, lane_c, row, phase_p, column, phase_q,
-//     pair});
-//           [9] Loop tile = s.fuse({i, tile_p, tile_q}, "tile");
-//           [10] auto [run, step] = s.split(tile, 7, Tail::Mask, {"run", "step"});
-//           [11] s.order({run, tile_c, step});
-//           [12] Loop block = s.fuse(run, tile_c, "block");
-//           [13] s.bind(block, grid.x);
-//           [14] s.bind(thread_p, thread);
-//           [15] s.bind(thread_q, thread);
-//           [16] s.bind(lane_c, thread);
-//           [17] s.bind(column, unrolled);
-//           [18] s.bind(row, unrolled);
-//           [19] s.bind(pair, vector);
-//           [20] s.at(sums, lane_c);
-//           [21] s.set_memory(sums, Memory::Registers);
-//           [22] s.order({r, j_sums, s_sums, p_sums, q_sums});
-//           [23] s.bind(q_sums, unrolled);
-//           [24] s.bind(p_sums, unrolled);
-//           [25] s.bind(s_sums, unrolled);
-//           [26] s.bind(j_sums, unrolled);
-//           [27] s.bind(r, unrolled);
-//           [28] Stage x_around_shared = s.stage(sums, x_around, Memory::Shared, step);
-//           [29] s.inline_stage(x_around);
-//           [30] s.pipeline(step, {.stages = 2});
-//           [31] s.via(x_around_shared, Copy::Tma);
-//           [32] Loop all = s.fuse({i_taps, j_taps, p_taps}, "all");
-//           [33] auto [block_2, in_block] = s.split(all, 256, Tail::Mask, {"block", "in_block"});
-//           [34] auto [t, element] = s.split(in_block, 1, {"t", "element"});
-//           [35] s.bind(block_2, grid.x);
-//           [36] s.bind(t, thread);
+// schedule  [0] auto [tile_p, thread_p, row] = s.split(j, {8, 4}, Tail::Mask, {"tile_p", "thread_p", "row"});
+//           [1] auto [tile_q, thread_q, column] = s.split(p, {28, 7}, Tail::Mask, {"tile_q", "thread_q", "column"});
+//           [2] auto [tile_c, lane_c, pair] = s.split(q, {32, 2}, Tail::Mask, {"tile_c", "lane_c", "pair"});
+//           [3] s.order({i, tile_p, tile_q, tile_c, thread_p, thread_q, lane_c, row, column, pair});
+//           [4] Loop tile = s.fuse({i, tile_p, tile_q}, "tile");
+//           [5] auto [run, step] = s.split(tile, 7, Tail::Mask, {"run", "step"});
+//           [6] s.order({run, tile_c, step});
+//           [7] Loop block = s.fuse(run, tile_c, "block");
+//           [8] s.bind(block, grid.x);
+//           [9] s.bind({thread_p, thread_q, lane_c}, thread);
+//           [10] s.bind(pair, vector);
+//           [11] s.at({sums}, lane_c, Memory::Registers);
+//           [12] s.order({r, j_sums, s_sums, p_sums, q_sums});
+//           [13] s.bind({column, row, q_sums, p_sums, s_sums, j_sums, r}, unrolled);
+//           [14] auto [x_around_shared] = s.stage({{sums, x_around}}, Memory::Shared, step);
+//           [15] s.inline_stage(x_around);
+//           [16] s.pipeline(step, {.stages = 2});
+//           [17] s.via(x_around_shared, Copy::Tma);
+//           [18] Loop all = s.fuse({i_taps, j_taps, p_taps}, "all");
+//           [19] auto [block_2, t] = s.split(all, 256, Tail::Mask, {"block", "t"});
+//           [20] s.bind(block_2, grid.x);
+//           [21] s.bind(t, thread);
 // 128 threads, 61056 bytes of shared memory
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
@@ -270,7 +238,7 @@ y_kernel(tw::bf16* __restrict__ y,
     const int block_in_group = block % 3;
     const int block_group = block / 3;
     const int block_group_2 = block / 6;
-    // [28] x_around_shared: load
+    // [14] x_around_shared: load
     if (thread == 0) {
         tw::mbarrier_expect_tx(shared.step_full[0], sizeof shared.x_around_shared[0]);
         tw::tma_load(&shared.x_around_shared[0][0][0][0][0], x_around_shared_map, block_in_group * 32,
@@ -283,7 +251,7 @@ y_kernel(tw::bf16* __restrict__ y,
         __syncthreads();
         const int stage = step % 2;
         tw::mbarrier_wait(shared.step_full[stage], step / 2 % 2);
-        // [28] x_around_shared: load
+        // [14] x_around_shared: load
         if (step < 6 && thread == 0) {
             const int other_stage = (step + 1) % 2;
             tw::mbarrier_expect_tx(shared.step_full[other_stage], sizeof shared.x_around_shared[0]);
@@ -293,7 +261,7 @@ y_kernel(tw::bf16* __restrict__ y,
         }
         float sums[4][7][2];
         float sums_sum[4][7][2];
-        // [20] sums: start
+        // [11] sums: start
         #pragma unroll
         for (int j = 0; j < 4; ++j) {
             #pragma unroll
@@ -303,7 +271,7 @@ y_kernel(tw::bf16* __restrict__ y,
             }
         }
         __syncthreads();
-        // [20] sums: accumulate
+        // [11] sums: accumulate
         #pragma unroll
         for (int r = 0; r < 7; ++r) {
             float taps_values[7][2];
@@ -326,7 +294,7 @@ y_kernel(tw::bf16* __restrict__ y,
                 }
             }
         }
-        // [20] sums
+        // [11] sums
         #pragma unroll
         for (int j = 0; j < 4; ++j) {
             #pragma unroll

@@ -1,14 +1,12 @@
 // gradient[i, j] = sum_p select(cast(i64, ids[p]) == i, cast(f32, y_gradient[p, j]), 0.0)
 // inputs    ids i32 [50], y_gradient bf16 [50, 64]
-// schedule  [0] auto [tile, in_tile] = s.split(j, 256, Tail::Mask, {"tile", "in_tile"});
-//           [1] auto [column, element] = s.split(in_tile, 8, {"column", "element"});
-//           [2] auto [step, row] = s.split(p, 8, Tail::Mask, {"step", "row"});
-//           [3] s.order({i, tile, row, column, step, element});
-//           [4] Loop block = s.fuse(i, tile, "block");
-//           [5] s.bind(block, grid.x);
-//           [6] s.bind(row, thread);
-//           [7] s.bind(column, thread);
-//           [8] s.bind(element, vector);
+// schedule  [0] auto [tile, column, element] = s.split(j, {256, 8}, Tail::Mask, {"tile", "column", "element"});
+//           [1] auto [step, row] = s.split(p, 8, Tail::Mask, {"step", "row"});
+//           [2] s.order({i, tile, row, column, step, element});
+//           [3] Loop block = s.fuse(i, tile, "block");
+//           [4] s.bind(block, grid.x);
+//           [5] s.bind({row, column}, thread);
+//           [6] s.bind(element, vector);
 // 256 threads, 9216 bytes of shared memory
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
