@@ -69,7 +69,7 @@ TEST_P(RangedKernels, GiveWhatAllKeysGive) {
                                 .keys = 16 * between(2, 5),
                                 .stages = between(2, 3),
                                 .heads = shape.heads % 2 == 0 && chance() ? 2 : 1};
-        const KeyRanges made = declare_key_ranges(shape, of.score, tiles.rows);
+        const TileRanges made = declare_key_ranges(shape, of.score, tiles.rows);
         const RangedAttention a = declare_ranged_attention(shape, tiles, of);
         const Schedule s = ranged_schedule(a, shape, tiles, device_target());
         SCOPED_TRACE(s.trace_as_cpp());
@@ -98,7 +98,7 @@ TEST_P(RangedKernels, HaveRangesOfAnyRule) {
         const AttentionShape shape = random_shape();
         const ScoreRule rule = rules(round % 4, shape).score;
         const int64_t of_tile = 16 * between(1, 5);
-        const KeyRanges made = declare_key_ranges(shape, rule, of_tile);
+        const TileRanges made = declare_key_ranges(shape, rule, of_tile);
         const Schedule s = key_ranges_schedule(made, device_target());
         const Bindings launch = with_documents(shape, random_bindings(s.outputs(), round));
         expect_declared(s, launch);
