@@ -63,6 +63,7 @@ public:
             follow_as_sibling();
             if (!leads_everywhere() && !follow_by_common_reads(is_read_by)) follow_as_sibling();
         }
+        if (record().streams >= 0) follow_beside_single_tile();
         check_loops(*this, axis_, reads);
     }
 
@@ -351,6 +352,17 @@ private:
             for (size_t d = 0; d < rank(); ++d)
                 if (axis_[d] < 0 && leads(loop, d) && (needs_all_[d] || !leads_to_blocks(loop))) return false;
         return true;
+    }
+
+    /// What a stream reduces beside its owner has the owner's tile, also of a dimension of which that is all there is:
+    /// no read tells the place in it then, but its tile may be larger.
+    void follow_beside_single_tile() {
+        for (size_t d = 0; d < rank() && d < own().axes.size(); ++d) {
+            const bool is_taken = std::ranges::find(axis_, static_cast<int>(d)) != axis_.end();
+            if (axis_[d] < 0 && !needs_all_[d] && !is_taken &&
+                equal(own().operation->shape[d], made().operation->shape[d]))
+                axis_[d] = static_cast<int>(d);
+        }
     }
 
     void follow_as_sibling() {

@@ -211,22 +211,16 @@ private:
         for (const Tensor& view : {a_.q_tile, a_.g_tile, a_.lse_tile}) s_.inline_stage(view, where_);
     }
 
-    /// Beside dk, in whole tiles of the unit also where there are fewer keys than rows of it.
+    /// Beside dk.
     MmaLoops values_beside(const Tensor& gradient) {
         auto [batch, j, h, x] = loops_of(gradient);
         std::vector<Loop> order = batch;
         order.push_back(h);
         if (shape_.group > 1) order.push_back(s_.reduce(gradient, 0));
-        Loop row = j;
-        if (as_constant(s_.extent(j)).value_or(0) % rows_of_unit != 0) {
-            const auto [tile, inside] = s_.split(j, rows_of_unit, Tail::Mask, {"row_tile", "row"}, where_);
-            order.push_back(tile);
-            row = inside;
-        }
         const Loop term = s_.all_loops(gradient).back();
-        order.insert(order.end(), {row, x, term});
+        order.insert(order.end(), {j, x, term});
         s_.order(order, where_);
-        return {.m = row, .n = x, .k = term};
+        return {.m = j, .n = x, .k = term};
     }
 
     void schedule_keys() {
