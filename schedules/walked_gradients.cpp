@@ -211,16 +211,14 @@ private:
         for (const Tensor& view : {a_.q_tile, a_.g_tile, a_.lse_tile}) s_.inline_stage(view, where_);
     }
 
-    /// Beside dk.
-    MmaLoops values_beside(const Tensor& gradient) {
-        auto [batch, j, h, x] = loops_of(gradient);
+    /// Rows, columns and terms of dv, which is made beside dk.
+    void order_values() {
+        auto [batch, j, h, x] = loops_of(a_.dv);
         std::vector<Loop> order = batch;
         order.push_back(h);
-        if (shape_.group > 1) order.push_back(s_.reduce(gradient, 0));
-        const Loop term = s_.all_loops(gradient).back();
-        order.insert(order.end(), {j, x, term});
+        if (shape_.group > 1) order.push_back(s_.reduce(a_.dv, 0));
+        order.insert(order.end(), {j, x, s_.all_loops(a_.dv).back()});
         s_.order(order, where_);
-        return {.m = j, .n = x, .k = term};
     }
 
     void schedule_keys() {
@@ -235,8 +233,12 @@ private:
         else
             keep(of.p, n.step);
         round_for(a_.dk, of.ds, n.step);
-        s_.mma(a_.dk, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
-        if (together) s_.mma(a_.dv, wgmma, values_beside(a_.dv), where_);
+        std::vector<StageRef> sums{a_.dk};
+        if (together) {
+            order_values();
+            sums.emplace_back(a_.dv);
+        }
+        s_.mma(sums, wgmma, where_);
         const MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true),
                        of_dp = product_under(n.step, of.dp, shape_.width, true);
         std::vector<StageRef> of_g{of.dp};

@@ -19,13 +19,13 @@ protected:
     AttentionShape random_shape() {
         AttentionShape shape{.batch = between(1, 2),
                              .heads = between(1, 2),
-                             .rows = between(1, 200),
+                             .rows = between(1, 140),
                              .keys = 0,
                              .depth = 8 * between(1, 9),
                              .width = 8 * between(1, 9),
                              .group = between(1, 2),
                              .causal = chance()};
-        shape.keys = chance() ? 4 * between(1, 70) : between(1, 260);
+        shape.keys = chance() ? 4 * between(1, 45) : between(1, 170);
         shape.heads *= shape.group;
         shape.heads_first = chance();
         if (shape.causal) shape.keys_before = shape.keys - shape.rows;
