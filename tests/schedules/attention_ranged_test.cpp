@@ -62,7 +62,7 @@ protected:
 TW_ON_EACH_DEVICE(RangedKernels);
 
 TEST_P(RangedKernels, GiveWhatAllKeysGive) {
-    for (unsigned round = 0; round < 8; ++round) {
+    for (unsigned round = 0; round < 6; ++round) {
         const AttentionShape shape = random_shape();
         const AttentionRules of = rules(round % 4, shape);
         const VarlenTiles tiles{.rows = 64 * between(1, 2),
@@ -88,7 +88,7 @@ TEST_P(RangedKernels, GiveWhatAllKeysGive) {
             differs = difference(outputs[k].name(), declared[k], expected[k], near(64, 2e-2));
             EXPECT_FALSE(differs) << "as declared: " << *differs;
         }
-        expect_compiles(executable.program());
+        if (round < 4) expect_compiles(executable.program());  // a kernel of each kind
     }
 }
 

@@ -109,7 +109,7 @@ protected:
 TW_ON_EACH_DEVICE(VarlenRules);
 
 TEST_P(VarlenRules, OfScoresWeightsAndSinks) {
-    for (unsigned round = 0; round < 8; ++round) {
+    for (unsigned round = 0; round < 5; ++round) {
         const int sequences = between(1, 5);
         const Offsets of_rows = random_offsets(sequences, 65),
                       of_keys = chance() ? of_rows : random_offsets(sequences, 75);
@@ -130,12 +130,12 @@ TEST_P(VarlenRules, OfScoresWeightsAndSinks) {
         const std::vector<HostArray> got = run_on(executable, launch);
         expect_near("o", got[0], expected.o, 4 * unit_roundoff(shape.type) * largest(expected.o));
         expect_near("lse", got[1], expected.lse, 2e-3);
-        expect_compiles(executable.program());
+        if (round < 4) expect_compiles(executable.program());  // a kernel of each kind
     }
 }
 
 TEST_P(VarlenRules, OfGradients) {
-    for (unsigned round = 0; round < 8; ++round) {
+    for (unsigned round = 0; round < 5; ++round) {
         const int sequences = between(1, 5);
         const Offsets of_rows = random_offsets(sequences, 50),
                       of_keys = chance() ? of_rows : random_offsets(sequences, 60);
@@ -164,7 +164,7 @@ TEST_P(VarlenRules, OfGradients) {
         for (size_t k = 0; k < got.size(); ++k)
             expect_near(s.outputs()[k].name(), got[k], *wanted[k],
                         (k == 3 ? 20 : 4) * unit_roundoff(shape.type) * largest(*wanted[k]));
-        expect_compiles(executable.program());
+        if (round < 4) expect_compiles(executable.program());  // a kernel of each kind
     }
 }
 

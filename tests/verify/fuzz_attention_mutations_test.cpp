@@ -111,7 +111,8 @@ TEST(FuzzAttentionMutations, OfGradientsByAdjointsThatAreKept) {
 
 /// dq is added up by boxes of the kernel that makes scores for dk and dv.
 TEST(FuzzAttentionMutations, OfGradientsThatAreAddedUp) {
-    expect_all_caught(options_of({backward("added", shape_of(1, 128, 128, false), gradients_with({.added = true}))}, 24));
+    expect_all_caught(
+        options_of({backward("added", shape_of(1, 128, 128, false), gradients_with({.added = true}))}, 24));
 }
 
 /// Without roles or attention: operands of a product arrive ahead of it, and a product runs in the middle of the next.
