@@ -105,14 +105,14 @@ TEST_P(RangedGradientKernels, AreThoseOfAllKeys) {
         const Bindings launch = launch_of(s.outputs(), shape, of, plain, tiles.query_rows, round);
         std::vector<Tensor> wanted{whole.dq, whole.dk, whole.dv};
         if (of.sinks.defined()) wanted.push_back(whole.d_sinks);
-        const std::vector<HostArray> expected = interpret_plain(wanted, launch, Precision::Float64),
-                                     declared = interpret_plain(s.outputs(), launch, Precision::Float64);
+        const std::vector<HostArray> expected = interpret_plain(wanted, launch, Precision::Float64);
         Executable executable(build(s), device_);
         const std::vector<HostArray> got = run_on(executable, launch);
         ASSERT_EQ(got.size(), wanted.size());
-        for (size_t k = 0; k < wanted.size(); ++k) {
-            expect_near(wanted[k], got[k], expected[k]);
-            expect_near(wanted[k], declared[k], expected[k]);
+        for (size_t k = 0; k < wanted.size(); ++k) expect_near(wanted[k], got[k], expected[k]);
+        if (round == 0) {
+            const std::vector<HostArray> declared = interpret_plain(s.outputs(), launch, Precision::Float64);
+            for (size_t k = 0; k < wanted.size(); ++k) expect_near(wanted[k], declared[k], expected[k]);
         }
         expect_compiles(executable.program());
     }
@@ -193,8 +193,8 @@ TEST(RangedGradients, AreAskedForByName) {
          {"attention_ranged_gradients_bf16_1x2x300", "attention_ranged_gradients_bf16_1x2x300x64_tile64",
           "attention_ranged_gradients_bf16_1x2x300x64_tile100x64q128x64s2"})
         EXPECT_FALSE(parse_ranged_gradients(name)) << name;
-    for (const char* name : {"attention_ranged_gradients_bf16_1x2x300x256_documents",
-                             "attention_ranged_gradients_bf16_2x4x256x128_group2_causal_softcap30_sinks",
+    for (const char* name : {"attention_ranged_gradients_bf16_1x2x300x64_documents",
+                             "attention_ranged_gradients_bf16_2x4x256x40_group2_causal_softcap30_sinks",
                              "attention_ranged_gradients_bf16_1x1x41x64"})
         EXPECT_NO_THROW(build(find_kernel(name)->make(tw::target("sm_90a")))) << name;
 }

@@ -183,7 +183,8 @@ TEST(FuzzAttentionMutations, OfDelaysWithoutRoles) {
                                   {.name = "rows", .description = "", .make = rows},
                                   {.name = "products", .description = "", .make = products}},
                                  80),
-                      "NOTHING AT ALL", 0);
+                      {"products, kernel o_kernel, signal: fence_proxy_async(): left out",
+                       "products, kernel o_kernel, barrier: barrier 4: removed"});
 }
 
 }  // namespace
