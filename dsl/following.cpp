@@ -55,14 +55,13 @@ public:
         blocks_ = blocks_made(state, leader_, record().attach, where);
         forget();
         bool reads = follow(leader_);
-        for (size_t s = 0; s < state.stages.size(); ++s) {
-            int source = static_cast<int>(s);
+        for (int source = 0; source < static_cast<int>(state.stages.size()); ++source)
             if (is_sibling(source) || stands_in(state, leader_, source)) reads |= follow(source);
-        }
         if (!reads && !follow_by_common_reads(is_made_for)) {
             follow_as_sibling();
             if (!leads_everywhere() && !follow_by_common_reads(is_read_by)) follow_as_sibling();
         }
+        if (record().streams >= 0) follow_where_open();
         check_loops(*this, axis_, reads);
     }
 
@@ -355,8 +354,14 @@ private:
 
     void follow_as_sibling() {
         forget();
+        follow_where_open();
+    }
+    /// Along dimensions of equal extents that no read tells the place in: a stream's, of which its owner's tile is all.
+    void follow_where_open() {
         for (size_t d = 0; d < rank() && d < own().axes.size(); ++d)
-            if (equal(own().operation->shape[d], made().operation->shape[d])) axis_[d] = static_cast<int>(d);
+            if (axis_[d] < 0 && !needs_all_[d] && std::ranges::find(axis_, static_cast<int>(d)) == axis_.end() &&
+                equal(own().operation->shape[d], made().operation->shape[d]))
+                axis_[d] = static_cast<int>(d);
     }
 
     /// Every loop around, of the leader and of those that it follows, must lead to elements of the follower. `axis`

@@ -41,8 +41,10 @@ Named stages_named(Edit& edit, const std::vector<StageRef>& stages, const char* 
     return all;
 }
 
-/// The only reduce loop of a stage, if it is the innermost of three loops or more and its extent is known; else -1.
-int only_terms(const Schedule::State& state, const std::vector<Loop>& loops) {
+/// The only reduce loop of a stage, if it is the innermost of three loops or more and its extent is known; else -1. Of
+/// what shares another one's loop sums stand around that.
+int only_terms(const Schedule::State& state, int stage, const std::vector<Loop>& loops) {
+    if (state.stages[stage].streams >= 0) return -1;
     const auto reduces = [&](const Loop& loop) { return state.loops[loop.id].reduces; };
     if (loops.size() < 3 || !reduces(loops.back()) || std::ranges::count_if(loops, reduces) != 1) return -1;
     const auto extent = as_constant(state.loops[loops.back().id].extent);
@@ -156,11 +158,13 @@ void Schedule::mma(const std::vector<StageRef>& stages, MatrixUnit unit, std::so
     user_check(!stages.empty(), where, "mma: no stages; name at least one");
     Named all;
     ListStep list(*this, where, [&](Edit& edit) { all = stages_named(edit, stages, "mma"); });
-    for (const StageRef& stage : stages) {
+    for (size_t k = 0; k < stages.size(); ++k) {
+        const StageRef& stage = stages[k];
         std::vector<Loop> loops = all_loops(stage, where);
-        if (const int terms = only_terms(*state_, loops); terms >= 0) {  // all sums of a tile are kept
-            const LoopRecord k = state_->loops[terms];
-            const auto [around, inside] = split(loops.back(), *as_constant(k.extent), {"", k.name}, where);
+        if (const int terms = only_terms(*state_, all.numbers[k], loops); terms >= 0) {  // all sums of a tile are kept
+            const LoopRecord of_terms = state_->loops[terms];
+            const auto [around, inside] =
+                split(loops.back(), *as_constant(of_terms.extent), {"", of_terms.name}, where);
             order({around, loops.end()[-3], loops.end()[-2], inside}, where);
             loops = all_loops(stage, where);
         }

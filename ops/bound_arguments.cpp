@@ -21,22 +21,6 @@ Argument boolean_argument(bool value) {
     return Argument::bytes({&byte, 1});
 }
 
-/// Copies move bits: where there is no element of the type, one of its size.
-TensorElement tensor_element(Type type) {
-    switch (type) {
-        case Type::BF16: return TensorElement::BF16;
-        case Type::F16: return TensorElement::F16;
-        case Type::F32: return TensorElement::F32;
-        default: break;
-    }
-    switch (bytes_of(type)) {
-        case 1: return TensorElement::U8;
-        case 2: return TensorElement::U16;
-        case 4: return TensorElement::U32;
-        default: return TensorElement::U64;
-    }
-}
-
 std::optional<Im2col> im2col_of(const codegen::TensorMapUse& use) {
     if (!use.im2col) return std::nullopt;
     const codegen::Im2colUse& im2col = *use.im2col;
@@ -65,6 +49,21 @@ void check_bytes(const BufferNode& buffer, const std::vector<int64_t>& shape, co
 }
 
 }  // namespace
+
+TensorElement tensor_element(Type type) {
+    switch (type) {
+        case Type::BF16: return TensorElement::BF16;
+        case Type::F16: return TensorElement::F16;
+        case Type::F32: return TensorElement::F32;
+        default: break;
+    }
+    switch (bytes_of(type)) {
+        case 1: return TensorElement::U8;
+        case 2: return TensorElement::U16;
+        case 4: return TensorElement::U32;
+        default: return TensorElement::U64;
+    }
+}
 
 const std::string& name_of_memory(const Tree& tree, const BufferRef& output) {
     for (const auto& [out, in] : tree.in_place)

@@ -15,6 +15,10 @@ const std::string& name_of_memory(const Tree& tree, const BufferRef& output);
 /// Bytes that the buffer's elements span, from the first to the last, gaps included.
 int64_t bytes_spanned(const BufferNode& buffer, const Bindings& sizes);
 
+/// What tensor maps have for the type: boxes that add themselves know it. Copies move bits: where there is no element
+/// of the type, one of its size.
+TensorElement tensor_element(Type type);
+
 /// The arguments of one run. The constructor checks all of them and allocates the workspaces.
 class BoundArguments {
 public:

@@ -267,8 +267,7 @@ private:
             const Loop row = rows_of_group(j, order);
             order.insert(order.end(), {row, x, term});
             s_.order(order, where_);
-            s_.mma(a_.dk, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
-            s_.mma(a_.dv, wgmma, {.m = row, .n = x, .k = term}, where_);
+            s_.mma({a_.dk, a_.dv}, wgmma, where_);
         }
         products_under(n.step, {of.s, of.dp}, true);
         if (keys_skip()) skip_masked(n.step, of);

@@ -54,9 +54,6 @@ GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, 
     };
     tiles.query_rows = suited(shape.rows, shape.heads, tiles.query_rows);
     tiles.key_rows = suited(shape.keys, shape.heads / shape.group, tiles.key_rows);
-    // A single tile that the tensor does not fill is as small as the tensor is, for the second of two sums.
-    const bool single = shape.batch * shape.heads == shape.group && shape.keys <= tiles.key_rows;
-    if (single && shape.keys % rows_of_warpgroup != 0) tiles.passes.together = false;
     // Diagonals through the corners of tiles leave out whole ones of both kernels.
     const bool whole = !shape.causal || (shape.keys_before >= 0 && shape.keys_before % tiles.key_rows == 0);
     tiles.passes.kept = whole && keeps_adjoints(shape, rule_skips, most_kept_bytes);

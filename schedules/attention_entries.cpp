@@ -5,8 +5,8 @@
 #include "schedules/attention_decode.h"
 #include "schedules/attention_fp8.h"
 #include "schedules/attention_paged.h"
-#include "schedules/attention_ranged.h"
-#include "schedules/attention_varlen.h"
+#include "schedules/ranged_gradients.h"
+#include "schedules/table_data.h"
 #include "schedules/varlen_gradients.h"
 
 namespace tw::schedules {
@@ -43,52 +43,110 @@ std::optional<CatalogEntry> fp8_attention_entry(const std::string& name) {
 /// What it computes depends on tables; with all keys for all rows it would be so much.
 std::optional<CatalogEntry> attention_varlen_entry(const std::string& name) {
     if (const auto tables = parse_varlen_tables(name))
-        return CatalogEntry{name, "which keys the rows and tiles of packed sequences see, from offsets", 0,
-                            [tables](const Target& target) {
-                                const auto& [sequences, rows, keys, seen, of_tile, side, places] = *tables;
-                                return varlen_tables_schedule(
-                                    declare_varlen_tables(sequences, rows, keys, seen, of_tile, side), target, places);
-                            }};
+        return CatalogEntry{.name = name,
+                            .description = "which keys the rows and tiles of packed sequences see, from offsets",
+                            .make =
+                                [tables](const Target& target) {
+                                    const auto& [sequences, rows, keys, seen, of_tile, side, places] = *tables;
+                                    return varlen_tables_schedule(
+                                        declare_varlen_tables(sequences, rows, keys, seen, of_tile, side), target,
+                                        places);
+                                },
+                            .give_tables =
+                                [tables](Bindings& bindings, uint64_t seed) {
+                                    draw_offsets(bindings, tables->sequences, tables->rows, tables->keys, seed);
+                                }};
     if (const auto named = parse_varlen_gradients(name))
         return CatalogEntry{
-            name, "dq, dk and dv of attention of packed sequences, from what the forward pass saved",
+            name,
+            "dq, dk and dv of attention of packed sequences, from what the forward pass saved",
             varlen_gradients_flops(named->shape, {0, named->shape.rows}, {0, named->shape.keys}, false),
             [named = *named](const Target& target) {
                 const GradientTiles tiles = named.tiles ? *named.tiles : varlen_gradient_tiles(named.shape, target);
                 const AttentionRules rules = rules_of(named.rules, named.shape.heads);
                 return varlen_gradients_schedule(declare_varlen_gradients(named.shape, tiles, {}, rules), named.shape,
                                                  tiles, target);
+            },
+            0,
+            [named = *named](Bindings& bindings, uint64_t seed) {
+                const auto& [shape, rules, tiles] = named;
+                draw_varlen_tables(bindings,
+                                   {shape.rows, shape.keys, tiles ? tiles->query_rows : varlen_tiles(shape).rows,
+                                    tiles ? tiles->key_rows : GradientTiles().key_rows},
+                                   seed);
             }};
     const auto named = parse_varlen(name);
     if (!named) return {};
     const VarlenShape& shape = named->shape;
-    return CatalogEntry{
-        name, "attention of packed sequences of many lengths",
-        varlen_flops(shape, {0, shape.rows}, {0, shape.keys}, false), [named = *named](const Target& target) {
-            const VarlenTiles tiles = named.tiles ? *named.tiles : varlen_tiles(named.shape);
-            const AttentionRules rules = rules_of(named.rules, named.shape.heads);
-            return varlen_schedule(declare_varlen_attention(named.shape, tiles, rules), named.shape, tiles, target);
-        }};
+    return CatalogEntry{name,
+                        "attention of packed sequences of many lengths",
+                        varlen_flops(shape, {0, shape.rows}, {0, shape.keys}, false),
+                        [named = *named](const Target& target) {
+                            const VarlenTiles tiles = named.tiles ? *named.tiles : varlen_tiles(named.shape);
+                            const AttentionRules rules = rules_of(named.rules, named.shape.heads);
+                            return varlen_schedule(declare_varlen_attention(named.shape, tiles, rules), named.shape,
+                                                   tiles, target);
+                        },
+                        0,
+                        [named = *named](Bindings& bindings, uint64_t seed) {
+                            const auto& [shape, rules, tiles] = named;
+                            const int64_t tile_rows = tiles ? tiles->rows : varlen_tiles(shape).rows;
+                            draw_varlen_tables(bindings, {shape.rows, shape.keys, tile_rows, tile_rows}, seed);
+                        }};
 }
 
 /// What it computes depends on tables; with all keys for all rows it would be so much.
+std::optional<CatalogEntry> ranged_gradients_entry(const std::string& name) {
+    const auto named = parse_ranged_gradients(name);
+    if (!named) return {};
+    const AttentionShape& shape = named->forward.shape;
+    return CatalogEntry{name,
+                        "dq, dk and dv of attention by tables of the keys that tiles of rows go through",
+                        flops_of_gradients(shape),
+                        [named = *named](const Target& target) {
+                            const AttentionShape& shape = named.forward.shape;
+                            const GradientTiles tiles =
+                                named.tiles ? *named.tiles : ranged_gradient_tiles(shape, target);
+                            return ranged_gradients_schedule(
+                                declare_ranged_gradients(shape, tiles, rules_of(named.forward)), shape, tiles, target);
+                        },
+                        bytes_of_gradients(shape),
+                        [named = *named](Bindings& bindings, uint64_t seed) {
+                            const NamedAttention& of = named.forward;
+                            draw_ranges(bindings, of.shape, rules_of(of).score,
+                                        named.tiles ? named.tiles->query_rows : ranged_tiles(of.shape).rows, seed);
+                        }};
+}
+
+/// Likewise.
 std::optional<CatalogEntry> attention_ranged_entry(const std::string& name) {
     const auto named = parse_ranged(name);
     if (!named) return {};
     const NamedAttention& of = named->attention;
+    auto give_tables = [of](Bindings& bindings, uint64_t seed) {
+        draw_ranges(bindings, of.shape, rules_of(of).score, ranged_tiles(of.shape).rows, seed);
+    };
     if (named->of_tables)
-        return CatalogEntry{
-            name, "which keys tiles of rows go through, by what rules leave them", 0, [of](const Target& target) {
-                const int64_t rows = ranged_tiles(of.shape).rows;
-                return key_ranges_schedule(declare_key_ranges(of.shape, rules_of(of).score, rows), target);
-            }};
-    return CatalogEntry{name, "attention by tables of the keys that tiles of rows go through", of.shape.flops(),
+        return CatalogEntry{name,
+                            "which keys tiles of rows go through, by what rules leave them",
+                            0,
+                            [of](const Target& target) {
+                                const int64_t rows = ranged_tiles(of.shape).rows;
+                                return key_ranges_schedule(declare_key_ranges(of.shape, rules_of(of).score, rows),
+                                                           target);
+                            },
+                            0,
+                            give_tables};
+    return CatalogEntry{name,
+                        "attention by tables of the keys that tiles of rows go through",
+                        of.shape.flops(),
                         [of](const Target& target) {
                             const VarlenTiles tiles = ranged_tiles(of.shape);
                             return ranged_schedule(declare_ranged_attention(of.shape, tiles, rules_of(of)), of.shape,
                                                    tiles, target);
                         },
-                        of.shape.bytes()};
+                        of.shape.bytes(),
+                        give_tables};
 }
 
 /// If all sequences have all keys.
@@ -126,8 +184,9 @@ std::optional<CatalogEntry> attention_gradients_entry(const std::string& name) {
 }  // namespace
 
 std::optional<CatalogEntry> attention_kind_entry(const std::string& name) {
-    for (const auto entry_of : {attention_gradients_entry, fp8_attention_entry, attention_paged_entry,
-                                attention_varlen_entry, attention_ranged_entry, attention_entry})
+    for (const auto entry_of :
+         {attention_gradients_entry, fp8_attention_entry, attention_paged_entry, attention_varlen_entry,
+          ranged_gradients_entry, attention_ranged_entry, attention_entry})
         if (auto entry = entry_of(name)) return entry;
     return {};
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "schedules/elementwise.h"
 #include "schedules/loading_roles.h"
 #include "schedules/require_sizes.h"
 #include "schedules/whole_tiles.h"
@@ -13,77 +12,7 @@ namespace {
 
 constexpr int64_t rows_of_warpgroup = 64;
 
-bool depends_on(const Expr& expr, const Expr& variable) {
-    bool found = false;
-    visit(expr, [&](const Expr& e) { found = found || e.same(variable); });
-    return found;
-}
-
-Expr is_left(const AttentionShape& shape, const ScoreRule& rule, const ScorePlace& at) {
-    const Expr left = rule ? changed_by(rule, constant(f32, 0.0), at) > -infinity : Expr(true);
-    return shape.causal ? at.key <= at.position && left : left;
-}
-
-bool is_by_heads(const AttentionShape& shape, const ScoreRule& rule) {
-    const Expr b = index_variable("b", 0, shape.batch - 1), h = index_variable("h", 0, shape.heads - 1),
-               i = index_variable("i", 0, shape.rows - 1), j = index_variable("j", 0, shape.keys - 1);
-    return depends_on(is_left(shape, rule, {b, h, i, j, shape.position(i)}), h);
-}
-
 }  // namespace
-
-KeyRanges declare_key_ranges(const AttentionShape& shape, const ScoreRule& rule, int64_t of_tile,
-                             std::source_location where) {
-    check_attention(shape, where);
-    require_sizes("key ranges", {{"of_tile", of_tile}}, where);
-    const int64_t tiles = divided(shape.rows, of_tile);
-    const bool by_heads = is_by_heads(shape, rule);
-    struct Terms {
-        Axis head, row, key;
-    };
-    auto terms = [&](const std::string& suffix) {
-        return Terms{reduce_axis("h" + suffix, shape.heads), reduce_axis("r" + suffix, of_tile),
-                     reduce_axis("j" + suffix, shape.keys)};
-    };
-    auto axes = [&](const Terms& of) {
-        return by_heads ? std::vector<Axis>{of.head, of.row, of.key} : std::vector<Axis>{of.row, of.key};
-    };
-    auto sees = [&](const Expr& b, const Expr& tile, const Terms& of) {
-        const Expr i = min(tile * of_tile + of.row, shape.rows - 1);
-        return is_left(shape, rule, {b, by_heads ? Expr(of.head) : integer(0), i, of.key, shape.position(i)});
-    };
-    const Terms of_first = terms("1"), of_behind = terms("2");
-    KeyRanges r;
-    r.first = compute("first_key", {shape.batch, tiles}, [&](Expr b, Expr tile) {
-        const Expr key = cast(i32, of_first.key.variable), none = constant(i32, shape.keys);
-        return reduce_min(select(sees(b, tile, of_first), key, none), axes(of_first));
-    });
-    r.behind = compute("behind_key", {shape.batch, tiles}, [&](Expr b, Expr tile) {
-        const Expr key = cast(i32, of_behind.key.variable), none = constant(i32, int64_t{0});
-        return reduce_max(select(sees(b, tile, of_behind), key + 1, none), axes(of_behind));
-    });
-    r.ranges = compute("ranges", {shape.batch, tiles, 2}, [&](Expr b, Expr tile, Expr what) {
-        const auto multiple = constant(i32, keys_of_box);
-        const Expr first = r.first(b, tile) / multiple * multiple, extent = max(r.behind(b, tile) - first, 0);
-        return select(what == 0, select(extent == 0, 0, first), extent);
-    });
-    return r;
-}
-
-Schedule key_ranges_schedule(const KeyRanges& ranges, const Target& target, std::source_location where) {
-    constexpr int64_t threads = 256;
-    Schedule s({ranges.ranges}, target, where);
-    for (const Tensor& each : {ranges.first, ranges.behind}) {
-        auto [b, tile] = s.loops<2>(each, where);
-        const Loop block = s.fuse({b, tile}, "tile", where);
-        const std::vector<Loop> all = s.all_loops(each, where);
-        auto [step, key] = s.split(all.back(), threads, Tail::Mask, {"step", "key"}, where);
-        s.bind(block, grid.x, where);
-        s.bind(key, thread, where);
-    }
-    schedule_each_element(s, ranges.ranges, 128, where);
-    return s;
-}
 
 VarlenTiles ranged_tiles(const AttentionShape& shape) {
     return varlen_tiles({.rows = shape.rows,
@@ -94,54 +23,6 @@ VarlenTiles ranged_tiles(const AttentionShape& shape) {
                          .group = shape.group,
                          .type = shape.type});
 }
-
-namespace {
-
-/// Tiles of rows and the keys from their first on.
-struct Ranged {
-    const AttentionShape& shape;
-    int64_t of_tile, step, most;
-    Tensor ranges;
-
-    Expr tile(const Expr& row) const { return row / of_tile; }
-    Expr first(const Expr& b, const Expr& tile) const {
-        return cast(i64, ranges(b, tile, 0)) / keys_of_box * keys_of_box;
-    }
-    Axis keys_of(const std::string& name, const Expr& b, const Expr& row) const {
-        const Expr steps = (cast(i64, ranges(b, tile(row), 1)) + (step - 1)) / step;
-        return reduce_axis(name, min(steps * step, most));
-    }
-    /// Of keys or values, those of each tile.
-    Tensor view(const std::string& name, const Tensor& all, int64_t extent) const {
-        return compute(name, {shape.batch, ranges.shape()[1], most, shape.heads / shape.group, extent},
-                       [&](Expr b, Expr t, Expr j, Expr h, Expr x) {
-                           const Expr key = first(b, t) + j;
-                           return shape.heads_first ? padded(all, 0.0)(b, h, key, x) : padded(all, 0.0)(b, key, h, x);
-                       });
-    }
-};
-
-/// What the rule makes of a score, reading of numbers of keys [.., keys], of one or all batches, those of the tile.
-Expr with_numbers_of_tiles(const Ranged& of, const Expr& score, const ScorePlace& at, const Expr& j,
-                           std::vector<std::pair<Tensor, Tensor>>& views) {
-    return transform(score, [&](const Expr& e) -> Expr {
-        const Read* read = e.as<Read>();
-        if (!read || !read->operation->is_input() || read->guarded || read->indices.size() != 2) return {};
-        if (!read->indices[1].same(at.key) || !read->indices[0].same(at.batch)) return {};
-        const Tensor input(read->operation, read->output);
-        auto found = std::ranges::find_if(views, [&](const auto& each) { return each.first.same(input); });
-        if (found == views.end()) {
-            const Expr none = is_float(input.type()) ? constant(input.type(), 0.0) : constant(input.type(), int64_t{0});
-            views.emplace_back(
-                input, compute(input.name() + "_of_keys", {of.shape.batch, of.ranges.shape()[1], of.most},
-                               [&](Expr b, Expr t, Expr x) { return padded(input, none)(b, of.first(b, t) + x); }));
-            found = views.end() - 1;
-        }
-        return found->second(at.batch, of.tile(at.row), j);
-    });
-}
-
-}  // namespace
 
 RangedAttention declare_ranged_attention(const AttentionShape& shape, const VarlenTiles& tiles,
                                          const AttentionRules& rules, const AttentionOperands& operands,
@@ -154,11 +35,12 @@ RangedAttention declare_ranged_attention(const AttentionShape& shape, const Varl
     auto named = [&](const char* name) { return name + operands.suffix; };
     RangedAttention r;
     Attention& a = r.of;
-    a.q = whole.q, a.k = whole.k, a.v = whole.v;
+    a.q = whole.q, a.k = whole.k, a.v = whole.v, a.suffix = whole.suffix;
     r.ranges = input(named("ranges"), i32, {B, divided(S, tiles.rows), 2});
-    const Ranged of{shape, tiles.rows, tiles.keys, rounded_up(N, tiles.keys), r.ranges};
-    r.k_tile = of.view(named("k_tile"), a.k, D);
-    r.v_tile = of.view(named("v_tile"), a.v, E);
+    r.rules = rules;
+    const RangeWalk of{r.ranges, tiles.rows, tiles.keys, N, keys_of_box};
+    r.k_tile = of.view(shape, named("k_tile"), a.k);
+    r.v_tile = of.view(shape, named("v_tile"), a.v);
     const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0)),
                  scale = rules.score ? to_base_2 : to_base_2 * to_score;
     a.to_base_2 = scale;
@@ -166,30 +48,31 @@ RangedAttention declare_ranged_attention(const AttentionShape& shape, const Varl
         return ScorePlace{b, h, i, of.first(b, of.tile(i)) + j, shape.position(i)};
     };
     const Axis d = reduce_axis("d", D);
-    std::vector<std::pair<Tensor, Tensor>> views;
-    a.s = compute(named("s"), {B, H, S, of.most}, [&](Expr b, Expr h, Expr i, Expr j) {
+    RangeViews views;
+    a.s = compute(named("s"), {B, H, S, of.most()}, [&](Expr b, Expr h, Expr i, Expr j) {
         const Expr key = r.k_tile(b, of.tile(i), j, h / shape.group, d);
         Expr score = sum(cast(f32, shape.at(a.q, b, i, h, d)) * cast(f32, key), d);
         const ScorePlace at = place(b, h, i, j);
         if (rules.score) score = changed_by(rules.score, score * to_score, at);
-        score = with_line_inputs(with_numbers_of_tiles(of, score, at, j, views), at, a.of_lines, operands.suffix);
+        score = with_range_views(score, of, at, i, at.key, j, "_of_keys" + operands.suffix, views);
+        score = with_line_inputs(score, at, a.of_lines, operands.suffix);
         const Expr is_there = at.key < shape.keys;
         return select(shape.causal ? is_there && at.key <= at.position : is_there, score, -infinity);
     });
     for (const auto& [input, view] : views) r.numbers.push_back(view);
     a.m = compute(named("m"), {B, H, S}, [&](Expr b, Expr h, Expr i) {
-        const Axis j = of.keys_of("j1", b, i);
+        const Axis j = of.axis("j1", b, i);
         return reduce_max(a.s(b, h, i, j), j);
     });
-    a.p = compute(named("p"), {B, H, S, of.most},
+    a.p = compute(named("p"), {B, H, S, of.most()},
                   [&](Expr b, Expr h, Expr i, Expr j) { return exp2(a.s(b, h, i, j) * scale - a.m(b, h, i) * scale); });
     a.w = a.p;
     if (rules.weights)
-        a.w = compute(named("w"), {B, H, S, of.most}, [&](Expr b, Expr h, Expr i, Expr j) {
+        a.w = compute(named("w"), {B, H, S, of.most()}, [&](Expr b, Expr h, Expr i, Expr j) {
             return weighed_by(rules.weights, a.p(b, h, i, j), place(b, h, i, j));
         });
     a.l = compute(named("l"), {B, H, S}, [&](Expr b, Expr h, Expr i) {
-        const Axis j = of.keys_of("j2", b, i);
+        const Axis j = of.axis("j2", b, i);
         return sum(a.p(b, h, i, j), j);
     });
     // A row without keys in a tile with some has sums of NaN, unless they are streamed.
@@ -202,7 +85,7 @@ RangedAttention declare_ranged_attention(const AttentionShape& shape, const Varl
     };
     a.o = compute(named("o"), shape.of_tokens(S, H, E), [&](Expr b, Expr x, Expr y, Expr e) {
         const auto& [i, h] = shape.heads_first ? std::pair(y, x) : std::pair(x, y);
-        const Axis j = of.keys_of("j3", b, i);
+        const Axis j = of.axis("j3", b, i);
         const Expr values = sum(a.w(b, h, i, j) * cast(f32, r.v_tile(b, of.tile(i), j, h / shape.group, e)), j);
         const SoftmaxSum whole = divided_by(b, h, i);
         const Expr share =

@@ -5,26 +5,18 @@
 #include <string>
 
 #include "schedules/attention_varlen.h"
+#include "schedules/tile_ranges.h"
 
 namespace tw::schedules {
 
-/// For each tile of rows side by side the keys from the first that a rule leaves any of them, of any head, to the last:
-/// i32 [batch, tiles, 2], the first, a multiple of keys_of_box, and how many from there on.
-struct KeyRanges {
-    Tensor first, behind, ranges;
-};
-constexpr int64_t keys_of_box = 16;  ///< whose numbers, of a byte or more, are 16 bytes, at which boxes begin
-/// Of a rule that leaves keys out by -infinity, if there is one, and of the shape's causal mask: made from what the
-/// rule reads, by each row and key, and by each head if the rule depends on it. Throws Error as declare_attention.
-KeyRanges declare_key_ranges(const AttentionShape& shape, const ScoreRule& rule, int64_t of_tile, TW_HERE);
-Schedule key_ranges_schedule(const KeyRanges& ranges, const Target& target, TW_HERE);
-
-/// The attention of declare_attention, but that rows see no keys outside of their tile's range: `ranges` is an input.
-/// s, p and w are of keys counted from the first of the tile, of which k_tile and v_tile are views.
+/// The attention of declare_attention, of which tiles of rows go through their ranges alone: `ranges` is an input, and
+/// names at least the keys that the rule, and the shape's mask, leave any row of a tile. s, p and w are of keys counted
+/// from the first of the tile, of which k_tile and v_tile are views.
 struct RangedAttention {
     Attention of;
     Tensor ranges, k_tile, v_tile;
     std::vector<Tensor> numbers;  ///< views of what the rule reads for each key
+    AttentionRules rules;         ///< as declared
 };
 /// Tiles as of attention of packed sequences.
 VarlenTiles ranged_tiles(const AttentionShape& shape);

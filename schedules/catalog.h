@@ -14,6 +14,8 @@ struct CatalogEntry {
     double flops = 0;  ///< in one run
     std::function<Schedule(const Target&)> make;
     double bytes = 0;  ///< to be moved in one run, if it is known: each operand and result once
+    /// Gives random inputs what random numbers are not, such as tables; empty where they will do.
+    std::function<void(Bindings& bindings, uint64_t seed)> give_tables = {};
 };
 
 /// Every entry; names are unique.

@@ -52,6 +52,27 @@ bool may_reorder(const std::vector<Tensor>& outputs) {
     return commutative;
 }
 
+/// What tells elements how many terms they have: loops do not compute that.
+std::vector<Tensor> deciding_lengths(const std::vector<Tensor>& outputs) {
+    std::vector<Tensor> deciding;
+    auto add_reads = [&](const Expr& extent) {
+        visit(extent, [&](const Expr& e) {
+            const Read* read = e.as<Read>();
+            if (read && !read->operation->is_input()) deciding.emplace_back(read->operation, read->output);
+        });
+    };
+    for (const auto& operation : operations_of(outputs))
+        for (const auto& output : operation->outputs) {
+            if (operation->is_input()) continue;
+            visit(output.body, [&](const Expr& e) {
+                const Reduce* reduce = e.as<Reduce>();
+                for (const Expr& axis : reduce ? reduce->axes : std::vector<Expr>())
+                    add_reads(axis.as<Variable>()->extent);
+            });
+        }
+    return deciding;
+}
+
 /// Whether each element would look at so many terms that it is faster to sort them.
 bool wants_sorting(const Schedule& s, Stage stage) {
     double comparisons = 1;
@@ -75,6 +96,7 @@ public:
           outputs_(declared.outputs),
           target_(target),
           unscheduled_(outputs_, target),
+          deciding_(deciding_lengths(outputs_)),
           shareable_(may_reorder(outputs_)) {
         notes_ = moved_.notes;
         for (const Tensor& tensor : declared_.given)
@@ -283,6 +305,7 @@ private:
     /// Operands of tiled products are read many times: they are stored.
     bool is_stored(const Schedule& s, Stage stage) const {
         return is_output(s, stage) || s.reduces(stage) ||
+               std::ranges::any_of(deciding_, [&](const Tensor& t) { return s[t].id == stage.id; }) ||
                std::any_of(tiled_.begin(), tiled_.end(), [&](const TiledProduct& p) {
                    auto is_it = [&](const Tensor& t) {
                        return t.defined() && !t.operation()->is_input() && s[t].id == stage.id;
@@ -373,6 +396,7 @@ private:
     const std::vector<Tensor>& outputs_;
     const Target& target_;
     Schedule unscheduled_;
+    std::vector<Tensor> deciding_;  // of lengths
     bool shareable_;
     std::vector<TiledProduct> tiled_;
     std::string refusal_;       // of the last tiling of a product on tensor cores

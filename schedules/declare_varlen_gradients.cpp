@@ -44,90 +44,54 @@ Expr is_seen(const Tensor& seen, const Expr& element, const Expr& other) {
     return cast(i64, seen(element, 0)) <= other && other < cast(i64, seen(element, 1));
 }
 
-/// Scores of one kernel, and what rules make of them. `at` is where a score stands, `element` what one of its tensors
-/// has there, and `lse` and `delta` those of its row.
-struct ScoresAt {
-    std::string suffix;
-    Shape extents;
-    std::function<ScorePlace(const Expr& h, const Expr& i, const Expr& j)> place;
-    std::function<Expr(const Expr&h, const Expr&i, const Expr&j)> score, of_values, lse, delta, is_seen;
-};
-
-VarlenScores declare_scores(const VarlenShape& shape, const AttentionRules& rules, const ScoresAt& at) {
-    VarlenScores of;
-    of.s = compute("s" + at.suffix, at.extents, [&](Expr h, Expr i, Expr j) {
-        return rules.score ? at.score(h, i, j) * scale_of(shape) : at.score(h, i, j);
-    });
-    const double scale = rules.score ? to_base_2 : to_base_2 * scale_of(shape);
-    auto changed = [&](const Expr& h, const Expr& i, const Expr& j) {
-        return rules.score ? changed_by(rules.score, of.s(h, i, j), at.place(h, i, j)) : of.s(h, i, j);
+/// Over rows and the keys of their tiles.
+WalkedScores scores_of_queries(const VarlenShape& shape, const VarlenGradients& a, const AttentionRules& rules,
+                               const Walk& through) {
+    const auto& [S, N, H, D, E, G, type] = shape;
+    using Indices = ScoresAt::Indices;  // head, row, key
+    const Axis d = reduce_axis("d", D), w = reduce_axis("w", E);
+    auto key_of = [&](const Tensor& view, const Indices& at, const Axis& x) {
+        return cast(f32, view(through.tile(at[1]), at[2], at[0] / shape.group, x));
     };
-    of.p = compute("p" + at.suffix, at.extents, [&](Expr h, Expr i, Expr j) {
-        return select(at.is_seen(h, i, j), exp2(changed(h, i, j) * scale - at.lse(h, i, j)), 0.0);
-    });
-    of.w = of.p;
-    if (rules.weights)
-        of.w = compute("w" + at.suffix, at.extents, [&](Expr h, Expr i, Expr j) {
-            return weighed_by(rules.weights, of.p(h, i, j), at.place(h, i, j));
-        });
-    of.dp = compute("dp" + at.suffix, at.extents, [&](Expr h, Expr i, Expr j) { return at.of_values(h, i, j); });
-    of.ds = compute("ds" + at.suffix, at.extents, [&](Expr h, Expr i, Expr j) {
-        const Expr p = of.p(h, i, j);
-        Expr of_weight = of.dp(h, i, j);
-        if (rules.weights)
-            of_weight = adjoint_of_argument(weighed_by(rules.weights, p, at.place(h, i, j)), of_weight, of.p);
-        const Expr adjoint = p * (of_weight - at.delta(h, i, j));
-        const Expr of_score = rules.score ? adjoint_of_argument(changed(h, i, j), adjoint, of.s) : adjoint;
-        // What is not seen has no place, and weighs 0: a slope of 1 needs none.
-        return equal(of_score, adjoint) ? adjoint : select(at.is_seen(h, i, j), of_score, 0.0);
-    });
+    WalkedScores of = declare_walked_scores(
+        D, rules,
+        {.suffix = "_of_dq",
+         .extents = {H, S, through.most},
+         .place = [&](const Indices& at) { return place_of_row(a.places, at[0], at[1], at[2]); },
+         .score = [&](const Indices& at) { return sum(cast(f32, a.q(at[1], at[0], d)) * key_of(a.k_tile, at, d), d); },
+         .of_values =
+             [&](const Indices& at) { return sum(cast(f32, a.g(at[1], at[0], w)) * key_of(a.v_tile, at, w), w); },
+         .lse = [&](const Indices& at) { return a.lse_of_queries(at[0], at[1]); },
+         .delta = [&](const Indices& at) { return a.delta(at[0], at[1]); },
+         .is_seen = [&](const Indices& at) { return is_seen(a.seen, at[1], at[2]); }});
+    of.kept = {a.seen, a.places};
     return of;
 }
 
-/// Over rows and the keys of their tiles.
-VarlenScores scores_of_queries(const VarlenShape& shape, const VarlenGradients& a, const AttentionRules& rules,
-                               const Walk& through) {
-    const auto& [S, N, H, D, E, G, type] = shape;
-    const Axis d = reduce_axis("d", D), w = reduce_axis("w", E);
-    return declare_scores(
-        shape, rules,
-        {.suffix = "_of_dq",
-         .extents = {H, S, through.most},
-         .place = [&](const Expr& h, const Expr& i, const Expr& j) { return place_of_row(a.places, h, i, j); },
-         .score =
-             [&](const Expr& h, const Expr& i, const Expr& j) {
-                 return sum(cast(f32, a.q(i, h, d)) * cast(f32, a.k_tile(through.tile(i), j, h / shape.group, d)), d);
-             },
-         .of_values =
-             [&](const Expr& h, const Expr& i, const Expr& j) {
-                 return sum(cast(f32, a.g(i, h, w)) * cast(f32, a.v_tile(through.tile(i), j, h / shape.group, w)), w);
-             },
-         .lse = [&](const Expr& h, const Expr& i, const Expr&) { return a.lse_of_queries(h, i); },
-         .delta = [&](const Expr& h, const Expr& i, const Expr&) { return a.delta(h, i); },
-         .is_seen = [&](const Expr&, const Expr& i, const Expr& j) { return is_seen(a.seen, i, j); }});
-}
-
 /// Over keys and the rows of their tiles.
-VarlenScores scores_of_keys(const VarlenShape& shape, const VarlenGradients& a, const AttentionRules& rules,
+WalkedScores scores_of_keys(const VarlenShape& shape, const VarlenGradients& a, const AttentionRules& rules,
                             const Walk& through, const std::string& suffix) {
     const auto& [S, N, H, D, E, G, type] = shape;
+    using Indices = ScoresAt::Indices;  // head, row, key
     const Axis d = reduce_axis("d", D), w = reduce_axis("w", E);
-    return declare_scores(
-        shape, rules,
+    auto row_of = [&](const Tensor& view, const Indices& at, const Axis& x) {
+        return cast(f32, view(through.tile(at[2]), at[1], at[0], x));
+    };
+    auto key_of = [&](const Tensor& keys, const Indices& at, const Axis& x) {
+        return cast(f32, keys(at[2], at[0] / shape.group, x));
+    };
+    WalkedScores of = declare_walked_scores(
+        D, rules,
         {.suffix = suffix,
          .extents = {H, through.most, N},
-         .place = [&](const Expr& h, const Expr& i, const Expr& j) { return place_of_key(a.places_of_keys, h, i, j); },
-         .score =
-             [&](const Expr& h, const Expr& i, const Expr& j) {
-                 return sum(cast(f32, a.q_tile(through.tile(j), i, h, d)) * cast(f32, a.k(j, h / shape.group, d)), d);
-             },
-         .of_values =
-             [&](const Expr& h, const Expr& i, const Expr& j) {
-                 return sum(cast(f32, a.g_tile(through.tile(j), i, h, w)) * cast(f32, a.v(j, h / shape.group, w)), w);
-             },
-         .lse = [&](const Expr& h, const Expr& i, const Expr& j) { return a.lse_tile(through.tile(j), h, i); },
-         .delta = [&](const Expr& h, const Expr& i, const Expr& j) { return a.delta_tile(through.tile(j), h, i); },
-         .is_seen = [&](const Expr&, const Expr& i, const Expr& j) { return is_seen(a.seen_of_keys, j, i); }});
+         .place = [&](const Indices& at) { return place_of_key(a.places_of_keys, at[0], at[1], at[2]); },
+         .score = [&](const Indices& at) { return sum(row_of(a.q_tile, at, d) * key_of(a.k, at, d), d); },
+         .of_values = [&](const Indices& at) { return sum(row_of(a.g_tile, at, w) * key_of(a.v, at, w), w); },
+         .lse = [&](const Indices& at) { return a.lse_tile(through.tile(at[2]), at[0], at[1]); },
+         .delta = [&](const Indices& at) { return a.delta_tile(through.tile(at[2]), at[0], at[1]); },
+         .is_seen = [&](const Indices& at) { return is_seen(a.seen_of_keys, at[2], at[1]); }});
+    of.kept = {a.seen_of_keys, a.places_of_keys};
+    return of;
 }
 
 /// What a score without a value takes of a row's softmax, its weights' sum being 1, times what that is worth there.

@@ -51,6 +51,10 @@ const NameForm own_forms[] = {
      "TYPE_BATCHxHEADSxKEYSxDEPTH_page64 of bf16 or f16, then in this order any of _pages1000, _width64, _group4, "
      "_softcap30, _alibi, _window1024 and _sinks; pages are multiples of 16 keys, and keys of pages",
      "attention_paged_bf16_16x32x4096x128_page64"},
+    {"attention_ranged_gradients_",
+     "TYPE_BATCHxHEADSxROWSxDEPTH of bf16 or f16, then what names of attention_ have but for tiles, which are "
+     "_tile128x64q128x64s2: rows and steps of keys, of queries, stages, then a for dk and dv apart",
+     "attention_ranged_gradients_bf16_4x16x4096x128_documents"},
     {"attention_ranged_",
      "TYPE_BATCHxHEADSxROWSxDEPTH of bf16 or f16, then what names of attention_ have but for tiles",
      "attention_ranged_bf16_4x16x4096x128_documents"},

@@ -5,6 +5,7 @@
 
 #include "dsl/adjoints.h"
 #include "dsl/philox.h"
+#include "dsl/simplify.h"
 #include "schedules/elementwise.h"
 #include "support/error.h"
 
@@ -111,6 +112,20 @@ void keep_line(Schedule& s, const LineInput& line, const std::vector<StageRef>& 
     s.inline_stage(line.view, where);
 }
 
+namespace {
+
+/// What a rule makes of a score has to be made of it at some place: else there is no product of matrices.
+void check_depends(const ScoreRule& rule, const ScorePlace& at) {
+    const Expr score = scalar("score", f32), made = simplify(rule(score, at));
+    if (!contains(made, score))
+        throw_error(Error,
+                    "attention: the rule for scores makes {} of all of them, at any place; let it return something of "
+                    "the score where rows see keys, and -infinity elsewhere",
+                    to_string(made));
+}
+
+}  // namespace
+
 Expr changed_by(const ScoreRule& rule, const Expr& score, const ScorePlace& at) {
     const Expr changed = rule(score, at);
     if (!changed.defined()) throw_error(Error, "attention: the rule for scores returns nothing; return a score, f32");
@@ -121,6 +136,7 @@ Expr changed_by(const ScoreRule& rule, const Expr& score, const ScorePlace& at) 
     if (changed.type() != f32)
         throw_error(Error, "attention: the rule for scores returns {}, scores are f32; cast(f32, ..) what it makes",
                     name_of(changed.type()));
+    if (!score.as<FloatConstant>()) check_depends(rule, at);
     return changed;
 }
 

@@ -1,36 +1,20 @@
-// The gradients of attention of packed sequences, with scores made again from what the forward pass saved: dq by tiles
-// of rows, which go through the keys that they see, dk and dv by tiles of keys, which go through the rows that see
-// them. The same bits in every run.
+// The gradients of attention of packed sequences: tiles of rows go through the keys that they see, tiles of keys
+// through the rows that see them.
 #pragma once
 #include <optional>
 #include <string>
 
-#include "schedules/attention_backward.h"
 #include "schedules/attention_varlen.h"
+#include "schedules/walked_gradients.h"
 
 namespace tw::schedules {
 
-/// Of each kernel its own: f32 [heads, rows, steps of keys from the tile's first], or of keys [heads, rows from the
-/// tile's first, keys].
-struct VarlenScores {
-    Tensor s, p, dp, ds;
-    Tensor w;  ///< what values are multiplied by: p, or what a rule makes of it
-};
 /// Given q, k, v and the tables `tiles` and `seen` as of declare_varlen_attention, its results o and lse, g = dL/do of
 /// o's shape, and the tables of keys, tiles_of_keys and seen_of_keys: dq, dk and dv, the gradients of L, of the shapes
 /// and the type of q, k and v. delta[h, i] = sum_e g[i, h, e] o[i, h, e]. Rows that see no key, and keys that no row
 /// sees, have gradients 0. Gradients of rows that others of a tile see count 0 times: they are finite.
-struct VarlenGradients {
-    Tensor q, k, v, g, o, lse, tiles, seen, tiles_of_keys, seen_of_keys;
-    Tensor delta, lse_of_keys;  ///< with as many rows more as boxes want: lse itself where they want none
-    Tensor lse_of_queries;      ///< lse itself, or by a rule, which may leave a row no key, lse_of_keys
-    Tensor places, places_of_keys;
-    Tensor k_tile, v_tile;        ///< of each tile of rows, from its first key on
-    Tensor q_tile, g_tile;        ///< of each tile of keys, from its first row on
-    Tensor lse_tile, delta_tile;  ///< [tiles, heads, rows]
-    VarlenScores of_queries, of_keys, of_values;
-    Tensor dq, dk, dv;
-    Tensor d_sinks;  ///< f32 [heads], if there are sinks
+struct VarlenGradients : WalkedGradients {
+    Tensor tiles, seen, tiles_of_keys, seen_of_keys, places, places_of_keys;
 };
 /// What gradients are made of, as of VarlenGradients: what is not given is an input.
 struct VarlenSaved {

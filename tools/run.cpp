@@ -43,6 +43,7 @@ RunResult run_kernel(const schedules::CatalogEntry& entry, const std::shared_ptr
     Program program = build(schedule);
     Executable executable(program, device);
     Bindings bindings = random_bindings(schedule.outputs(), seed);
+    if (entry.give_tables) entry.give_tables(bindings, seed);
     std::vector<HostArray> got = run_on(executable, bindings);
     RunResult result;
     for (size_t k = 0; k < got.size(); ++k) {

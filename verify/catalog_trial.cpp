@@ -58,15 +58,6 @@ private:
     std::vector<void*> addresses_;
 };
 
-emulator::TensorElement element_of(Type type) {
-    switch (bytes_of(type)) {
-        case 1: return emulator::TensorElement::U8;
-        case 2: return emulator::TensorElement::U16;
-        case 4: return emulator::TensorElement::U32;
-        default: return emulator::TensorElement::U64;
-    }
-}
-
 Swizzle swizzle_of(int bytes) {
     return bytes == 128  ? Swizzle::Bytes128
            : bytes == 64 ? Swizzle::Bytes64
@@ -77,7 +68,7 @@ Swizzle swizzle_of(int bytes) {
 /// Throws LaunchError where the driver would not take it.
 TensorMapArgument map_of(const codegen::TensorMapUse& use, const GuardedMemory& memory, const Bindings& bindings) {
     static const std::shared_ptr<Device> device = open_device("emulated");
-    TensorLayout layout{.element = element_of(use.tensor->type),
+    TensorLayout layout{.element = tensor_element(use.tensor->type),
                         .sizes = extents_of(use.tensor->shape, bindings),
                         .box = use.box,
                         .traversal_strides = use.traversal_strides,

@@ -86,6 +86,42 @@ TEST(ListSteps, AreThoseOfEachAlone) {
         EXPECT_THAT(lists.trace_as_cpp(), HasSubstr(step));
 }
 
+/// Sums that share one pass over their terms, in a tile that is larger than the tensors: the terms of what shares the
+/// loop stay as they are, and its rows are those of the tile, whatever is copied.
+TEST(ListSteps, MultiplyInAStreamOfOneTile) {
+    const Tensor w = input("w", bf16, {96, 41}), f = input("f", bf16, {96, 32}), g = input("g", bf16, {96, 16});
+    auto sums = [&](const char* name, const Tensor& of, int64_t width) {
+        const Axis t = reduce_axis("t", 96);
+        return compute(name, {41, width},
+                       [&](Expr i, Expr x) { return sum(cast(f32, w(t, i)) * cast(f32, of(t, x)), t); });
+    };
+    const Tensor a = sums("a", f, 32), b = sums("b", g, 16);
+    auto schedule = [&](bool by_list) {
+        Schedule s({a, b}, target("sm_90a"));
+        auto [i, x] = s.loops<2>(a);
+        auto [block, group, row] = s.split(i, {64, 64}, Tail::Mask);
+        auto [step, term] = s.split(s.reduce(a), 48);
+        s.order({block, group, step, row, x, term});
+        s.bind(block, grid.x);
+        s.bind(group, warpgroup);
+        s.stream({b, a}, step);
+        auto [j, y] = s.loops<2>(b);
+        const Loop u = s.all_loops(b).back();
+        if (by_list) {
+            s.mma({a, b}, wgmma);
+        } else {
+            s.mma(a, wgmma, {.m = row, .n = x, .k = term});
+            s.mma(b, wgmma, {.m = j, .n = y, .k = u});
+        }
+        s.stage({{{a, b}, w}, {a, f}, {b, g}}, Memory::Shared, step);
+        return s;
+    };
+    const Schedule by_list = schedule(true);
+    EXPECT_EQ(by_list.to_string(), schedule(false).to_string());
+    EXPECT_EQ(replay(by_list.save(), {a, b}, target("sm_90a")).to_string(), by_list.to_string());
+    by_list.check_each_step(integers_for({a, b}, 2));
+}
+
 /// Elementwise, without units: loops of three dimensions as one, threads of two.
 TEST(ListSteps, FuseAndBindLoops) {
     Tensor x = input("x", f32, {3, 5, 7, 8});

@@ -325,6 +325,7 @@ TEST_P(GradientKernels, GiveTheDeclared) {
           "attention_gradients_bf16_1x4x128x72_keys256_group2_causal_lower_right_heads_first",
           "attention_gradients_f16_2x2x72x80_keys200_causal_lower_right_heads_first",
           "attention_gradients_bf16_1x1x192x80_keys64_causal_lower_right",
+          "attention_gradients_bf16_1x1x90x48_keys41_width16_tile64x48q128x48s2",
           "attention_gradients_bf16_1x2x128x64_heads_first_tile128x64q128x64s2u"}) {
         const Schedule s = find_kernel(name)->make(device_target());
         SCOPED_TRACE(name);

@@ -19,13 +19,13 @@ protected:
     AttentionShape random_shape() {
         AttentionShape shape{.batch = between(1, 2),
                              .heads = between(1, 2),
-                             .rows = between(1, 200),
+                             .rows = between(1, 140),
                              .keys = 0,
                              .depth = 8 * between(1, 9),
                              .width = 8 * between(1, 9),
                              .group = between(1, 2),
                              .causal = chance()};
-        shape.keys = chance() ? 4 * between(1, 70) : between(1, 260);
+        shape.keys = chance() ? 4 * between(1, 45) : between(1, 170);
         shape.heads *= shape.group;
         shape.heads_first = chance();
         if (shape.causal) shape.keys_before = shape.keys - shape.rows;
@@ -62,14 +62,14 @@ protected:
 TW_ON_EACH_DEVICE(RangedKernels);
 
 TEST_P(RangedKernels, GiveWhatAllKeysGive) {
-    for (unsigned round = 0; round < 8; ++round) {
+    for (unsigned round = 0; round < 6; ++round) {
         const AttentionShape shape = random_shape();
         const AttentionRules of = rules(round % 4, shape);
         const VarlenTiles tiles{.rows = 64 * between(1, 2),
                                 .keys = 16 * between(2, 5),
                                 .stages = between(2, 3),
                                 .heads = shape.heads % 2 == 0 && chance() ? 2 : 1};
-        const KeyRanges made = declare_key_ranges(shape, of.score, tiles.rows);
+        const TileRanges made = declare_key_ranges(shape, of.score, tiles.rows);
         const RangedAttention a = declare_ranged_attention(shape, tiles, of);
         const Schedule s = ranged_schedule(a, shape, tiles, device_target());
         SCOPED_TRACE(s.trace_as_cpp());
@@ -88,7 +88,7 @@ TEST_P(RangedKernels, GiveWhatAllKeysGive) {
             differs = difference(outputs[k].name(), declared[k], expected[k], near(64, 2e-2));
             EXPECT_FALSE(differs) << "as declared: " << *differs;
         }
-        expect_compiles(executable.program());
+        if (round < 4) expect_compiles(executable.program());  // a kernel of each kind
     }
 }
 
@@ -98,7 +98,7 @@ TEST_P(RangedKernels, HaveRangesOfAnyRule) {
         const AttentionShape shape = random_shape();
         const ScoreRule rule = rules(round % 4, shape).score;
         const int64_t of_tile = 16 * between(1, 5);
-        const KeyRanges made = declare_key_ranges(shape, rule, of_tile);
+        const TileRanges made = declare_key_ranges(shape, rule, of_tile);
         const Schedule s = key_ranges_schedule(made, device_target());
         const Bindings launch = with_documents(shape, random_bindings(s.outputs(), round));
         expect_declared(s, launch);

@@ -9,6 +9,7 @@
 #include "ops/check.h"
 #include "ops/program.h"
 #include "schedules/attention.h"
+#include "schedules/attention_backward.h"
 #include "tests/ops/random_cases.h"
 #include "tests/support/expect_error.h"
 
@@ -251,6 +252,18 @@ TEST(ScoreRuleErrors, SayWhatToGive) {
     const AttentionShape shape{.batch = 1, .heads = 2, .rows = 4, .keys = 4, .depth = 8, .width = 8};
     EXPECT_ERROR(declare_attention(shape, {}, false, {}, input("sinks", bf16, {2, 1})),
                  "attention: sinks 'sinks' are bf16 of 2 dimensions; give a score for each head, f32 [2]");
+    auto of_one_row = [](bool backward, const ScoreRule& rule) {
+        const AttentionShape one{.batch = 1, .heads = 2, .rows = 1, .keys = 8, .depth = 8, .width = 8};
+        if (backward) declare_attention_gradients(one, {}, rule);
+        declare_attention(one, rule);
+    };
+    for (const bool backward : {false, true}) {
+        EXPECT_ERROR(of_one_row(backward, [](const Expr& score,
+                                             const ScorePlace& at) { return select(at.key > 7, score, -infinity); }),
+                     "attention: the rule for scores makes -infinity of all of them, at any place");
+        EXPECT_ERROR(of_one_row(backward, [](const Expr&, const ScorePlace& at) { return cast(f32, at.key); }),
+                     "let it return something of the score where rows see keys, and -infinity elsewhere");
+    }
     EXPECT_ERROR(sliding_window(0), "sliding_window(0): rows see at least themselves, a width of 1");
     EXPECT_ERROR(soft_cap_approx(-1), "soft_cap_approx(-1): scores stay between -cap and cap; give a cap above 0");
     EXPECT_ERROR(linear_bias(input("x", f32, {2, 3})), "linear_bias(x): slopes have one dimension, [heads]");

@@ -13,6 +13,7 @@
 #include "schedules/catalog.h"
 #include "schedules/choose.h"
 #include "tests/ops/random_cases.h"
+#include "tests/schedules/packed_formula.h"
 #include "tests/support/expect_error.h"
 
 namespace tw::schedules {
@@ -27,85 +28,6 @@ bool sees(const Offsets& of_rows, const Offsets& of_keys, bool causal, int64_t r
     const size_t b = sequence_of(of_rows, row);
     if (b != sequence_of(of_keys, key)) return false;
     return !causal || of_keys[b + 1] - key > of_rows[b + 1] - 1 - row;
-}
-
-/// In float64, by the formula, for each row and key that sees it: fills in o and lse of the launch, as types hold them.
-struct Expected {
-    HostArray dq, dk, dv;
-};
-class Formula {
-public:
-    Formula(const VarlenShape& shape, Bindings& launch) : shape_(shape), launch_(launch) {}
-
-    Expected gradients(const Offsets& of_rows, const Offsets& of_keys, bool causal) {
-        const auto& [S, N, H, D, E, G, type] = shape_;
-        Expected all{zeros({S, H, D}), zeros({N, H / G, D}), zeros({N, H / G, E})};
-        for (int64_t i = 0; i < S; ++i)
-            for (int64_t h = 0; h < H; ++h) {
-                std::vector<int64_t> keys;
-                for (int64_t j = 0; j < N; ++j)
-                    if (sees(of_rows, of_keys, causal, i, j)) keys.push_back(j);
-                add_row(i, h, keys, all);
-            }
-        return all;
-    }
-
-private:
-    static HostArray zeros(const std::vector<int64_t>& shape) {
-        HostArray array = host_array(f64, shape);
-        fill_uniform(array, 0, 0, 1);
-        return array;
-    }
-    double of(const char* name, int64_t i, int64_t h, int64_t x) const {
-        return launch_.inputs.at(name).at({i, h, x}).real;
-    }
-    double product(const char* left, int64_t i, int64_t h, const char* right, int64_t j, int64_t extent) const {
-        double total = 0;
-        for (int64_t x = 0; x < extent; ++x) total += of(left, i, h, x) * of(right, j, h / shape_.group, x);
-        return total;
-    }
-    static void add(HostArray& to, int64_t i, int64_t h, int64_t x, double value) {
-        to.set({i, h, x}, make_value(f64, to.at({i, h, x}).real + value));
-    }
-
-    void add_row(int64_t i, int64_t h, const std::vector<int64_t>& keys, Expected& all) {
-        const double scale = 1 / std::sqrt(static_cast<double>(shape_.depth));
-        std::vector<double> weights;
-        double sum = 0;
-        for (const int64_t j : keys) {
-            weights.push_back(std::exp(product("q", i, h, "k", j, shape_.depth) * scale));
-            sum += weights.back();
-        }
-        launch_.inputs.at("lse").set({h, i}, make_value(f32, std::log2(sum)));
-        double delta = 0;
-        for (int64_t e = 0; e < shape_.width; ++e) {
-            double o = 0;
-            for (size_t n = 0; n < keys.size(); ++n) o += weights[n] / sum * of("v", keys[n], h / shape_.group, e);
-            launch_.inputs.at("o").set({i, h, e}, make_value(shape_.type, o));
-            delta += o * of("g", i, h, e);
-        }
-        for (size_t n = 0; n < keys.size(); ++n) {
-            const double p = weights[n] / sum;
-            const int64_t j = keys[n], of_keys = h / shape_.group;
-            const double ds = p * (product("g", i, h, "v", j, shape_.width) - delta) * scale;
-            for (int64_t x = 0; x < shape_.depth; ++x) {
-                add(all.dq, i, h, x, ds * of("k", j, of_keys, x));
-                add(all.dk, j, of_keys, x, ds * of("q", i, h, x));
-            }
-            for (int64_t e = 0; e < shape_.width; ++e) add(all.dv, j, of_keys, e, p * of("g", i, h, e));
-        }
-    }
-
-    const VarlenShape& shape_;
-    Bindings& launch_;
-};
-
-double largest(const HostArray& array) {
-    double most = 0;
-    for (int64_t i = 0; i < array.shape[0]; ++i)
-        for (int64_t h = 0; h < array.shape[1]; ++h)
-            for (int64_t x = 0; x < array.shape[2]; ++x) most = std::max(most, std::abs(array.at({i, h, x}).real));
-    return most;
 }
 
 class VarlenGradientKernels : public RandomCases {
@@ -137,8 +59,7 @@ TEST_P(VarlenGradientKernels, GiveEachSequenceItsOwn) {
     for (unsigned round = 0; round < 6; ++round) {
         const bool causal = chance(), same = chance();
         const int sequences = between(1, 6);
-        const Offsets of_rows = random_offsets(sequences, 130),
-                      of_keys = same ? of_rows : random_offsets(sequences, 150);
+        const Offsets of_rows = random_offsets(sequences, 70), of_keys = same ? of_rows : random_offsets(sequences, 80);
         if (of_rows.back() == 0 || of_keys.back() == 0) continue;
         const VarlenShape shape = random_shape(of_rows, of_keys, 1 + round % 2);
         const GradientTiles tiles{.key_rows = 64 * between(1, 2),
@@ -153,11 +74,10 @@ TEST_P(VarlenGradientKernels, GiveEachSequenceItsOwn) {
         Bindings launch = random_bindings({a.dq, a.dk, a.dv}, round);
         const VarlenTables of_queries = varlen_tables(of_rows, of_keys, causal, tiles.query_rows),
                            by_keys = varlen_tables(of_rows, of_keys, causal, tiles.key_rows, TilesOf::Keys);
-        launch.inputs.at("tiles") = of_queries.tiles;
-        launch.inputs.at("seen") = of_queries.seen;
-        launch.inputs.at("tiles_of_keys") = by_keys.tiles;
-        launch.inputs.at("seen_of_keys") = by_keys.seen;
-        const Expected expected = Formula(shape, launch).gradients(of_rows, of_keys, causal);
+        set_tables(launch, of_queries);
+        set_tables(launch, by_keys, "_of_keys");
+        const PackedResults expected = PackedFormula(shape, {}, launch).of(of_rows, of_keys, causal);
+        set_saved(launch, expected);
         Executable executable(build(s), device_);
         const std::vector<HostArray> got = run_on(executable, launch);
         const std::array wanted{&expected.dq, &expected.dk, &expected.dv};
@@ -220,7 +140,9 @@ TEST(VarlenGradients, AreAskedForByName) {
         EXPECT_FALSE(parse_varlen_gradients(name)) << name;
     for (const char* name :
          {"attention_varlen_gradients_bf16_301x4x64", "attention_varlen_gradients_bf16_300x4x128_group2",
-          "attention_varlen_gradients_bf16_300x2x256", "attention_varlen_tables_8x300_causal_of_keys_tile64"})
+          "attention_varlen_gradients_bf16_300x2x256",
+          "attention_varlen_gradients_bf16_90x2x48_keys41_width16_tile64x48q128x48s2",
+          "attention_varlen_tables_8x300_causal_of_keys_tile64"})
         EXPECT_NO_THROW(build(find_kernel(name)->make(tw::target("sm_90a")))) << name;
     const VarlenShape shape{.rows = 8, .keys = 8, .heads = 1, .depth = 8, .width = 16};
     EXPECT_EQ(varlen_gradients_flops(shape, {0, 3, 8}, {0, 3, 8}, true), (6 + 15) * 2 * (3 * 8 + 2 * 16));
@@ -243,14 +165,9 @@ TEST_P(VarlenGradientKernels, AreThoseOfItsDeclaration) {
     Bindings launch = random_bindings(made, 9);
     const VarlenTables of_queries = varlen_tables(offsets, of_keys, true, forward.rows),
                        by_keys = varlen_tables(offsets, of_keys, true, tiles.key_rows, TilesOf::Keys);
-    launch.inputs.at("tiles") = of_queries.tiles;
-    launch.inputs.at("seen") = of_queries.seen;
-    launch.inputs.at("tiles_of_keys") = by_keys.tiles;
-    launch.inputs.at("seen_of_keys") = by_keys.seen;
-    Bindings saved = launch;
-    saved.inputs["o"] = host_array(f16, {23, 2, 16});
-    saved.inputs["lse"] = host_array(f32, {2, 23});
-    const Expected expected = Formula(shape, saved).gradients(offsets, of_keys, true);
+    set_tables(launch, of_queries);
+    set_tables(launch, by_keys, "_of_keys");
+    const PackedResults expected = PackedFormula(shape, {}, launch).of(offsets, of_keys, true);
     const Schedule s = choose_schedule(made, device_target());
     Executable executable(build(s), device_);
     const std::vector<HostArray> got = run_on(executable, launch);
@@ -290,11 +207,10 @@ TEST_P(VarlenGradientKernels, OfTilesThatAreChosen) {
         Bindings launch = random_bindings({a.dq, a.dk, a.dv}, round);
         const VarlenTables rows = varlen_tables(offsets, offsets, true, varlen_tiles(shape).rows),
                            keys = varlen_tables(offsets, offsets, true, tiles.key_rows, TilesOf::Keys);
-        launch.inputs.at("tiles") = rows.tiles;
-        launch.inputs.at("seen") = rows.seen;
-        launch.inputs.at("tiles_of_keys") = keys.tiles;
-        launch.inputs.at("seen_of_keys") = keys.seen;
-        const Expected expected = Formula(shape, launch).gradients(offsets, offsets, true);
+        set_tables(launch, rows);
+        set_tables(launch, keys, "_of_keys");
+        const PackedResults expected = PackedFormula(shape, {}, launch).of(offsets, offsets, true);
+        set_saved(launch, expected);
         const Schedule s = varlen_gradients_schedule(a, shape, tiles, device_target());
         SCOPED_TRACE(s.trace_as_cpp());
         Executable executable(build(s), device_);

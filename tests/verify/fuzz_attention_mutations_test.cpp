@@ -119,6 +119,12 @@ TEST(FuzzAttentionMutations, OfGradientsByAdjointsThatAreKept) {
     expect_all_caught(options_of({backward("kept", shape_of(1, 128, 128, true), gradients_with({.kept = true}))}, 24));
 }
 
+/// dq is added up by boxes of the kernel that makes scores for dk and dv.
+TEST(FuzzAttentionMutations, OfGradientsThatAreAddedUp) {
+    expect_all_caught(
+        options_of({backward("added", shape_of(1, 128, 128, false), gradients_with({.added = true}))}, 24));
+}
+
 /// Without roles or attention: operands of a product arrive ahead of it, and a product runs in the middle of the next.
 TEST(FuzzAttentionMutations, OfDelaysWithoutRoles) {
     auto operands = [](const Target& target) {
@@ -187,7 +193,8 @@ TEST(FuzzAttentionMutations, OfDelaysWithoutRoles) {
                                   {.name = "rows", .description = "", .make = rows},
                                   {.name = "products", .description = "", .make = products}},
                                  80),
-                      "products, kernel o_kernel", 2);
+                      {"products, kernel o_kernel, signal: fence_proxy_async(): left out",
+                       "products, kernel o_kernel, barrier: barrier 4: removed"});
 }
 
 }  // namespace

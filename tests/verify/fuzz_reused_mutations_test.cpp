@@ -28,13 +28,13 @@ std::optional<schedules::CatalogEntry> crowded(const std::string& name, const Ma
 
 /// TW_FUZZ_REUSED_MUTATIONS sets their number (0: all).
 void expect_caught(std::vector<schedules::CatalogEntry> programs, std::set<MutationKind> kinds, int64_t count,
-                   const std::string& unproven = "", int most = 0) {
+                   std::vector<std::string> unproven = {}) {
     MutationOptions options;
     options.programs = std::move(programs);
     options.count = number_from_environment("TW_FUZZ_REUSED_MUTATIONS", count);
     options.kinds = std::move(kinds);
     options.original_seeds = 5;
-    expect_all_caught(options, unproven, most);
+    expect_all_caught(options, std::move(unproven));
 }
 
 TEST(FuzzReusedMemory, EveryMutantOfAChainIsCaught) {
@@ -57,7 +57,7 @@ TEST(FuzzReusedMemory, EveryMutantOfAProductWithRolesIsCaught) {
     }
     // Nobody waits for the last stages of the only tile to be given back.
     expect_caught(std::move(products), {MutationKind::Signal, MutationKind::Stage}, 80,
-                  "mbarrier_arrive(&k_outer_empty", 2);
+                  {"mbarrier_arrive(&k_outer_empty", "mbarrier_arrive(&k_outer_empty"});
 }
 
 }  // namespace

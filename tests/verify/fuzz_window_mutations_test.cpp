@@ -51,7 +51,8 @@ TEST(FuzzWindowMutations, OfTheWeightGradient) {
 /// Of one step a tile: of the products, one group at most is on its way at the end, and waiting for all but one changes
 /// nothing in front of the wait for all, though no trace tells.
 TEST(FuzzWindowMutations, OfTilesWithTheirHalo) {
-    expect_all_caught(options_of("convolution_bf16_2x9x10x16_16_3x2_pad1_tilehalo48b16s2t1"), "wgmma_wait<1>()", 2);
+    expect_all_caught(options_of("convolution_bf16_2x9x10x16_16_3x2_pad1_tilehalo48b16s2t1"),
+                      {"wgmma_wait<1>()", "wgmma_wait<1>()"});
 }
 
 /// Of three pieces of channels, whose products run on from one to the next.
