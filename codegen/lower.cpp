@@ -72,6 +72,7 @@ constexpr ThreadPass thread_passes[] = {
     {"join_loops", join_loops},                    //
     {"narrow_pairs", narrow_pairs},                //
     {"name_values", name_values},                  //
+    {"hoist_values", hoist_values},                //
     {"hoist_invariants", hoist_invariants},        //
     {"drop_aliases", drop_aliases},                //
     {"insert_barriers", insert_barriers},          //

@@ -40,6 +40,14 @@ ThreadKernel narrow_pairs(const ThreadKernel& kernel);
 ///                                                        y[i] = select(i < n, e_2 * e_2, 0)
 ThreadKernel name_values(const ThreadKernel& kernel);
 
+/// Computes quotients and functions that stand behind a condition, and that unrolled loops would compute again, once in
+/// front of these, whatever the condition says: floats in registers, which no statement of the loops changes.
+///
+///     unroll n < 16                                     float l_reciprocal = 1 / l
+///       y[n] = select(seen, x[n] * (1 / l), 0)          unroll n < 16
+///                                                         y[n] = select(seen, x[n] * l_reciprocal, 0)
+ThreadKernel hoist_values(const ThreadKernel& kernel);
+
 /// Moves conditions out of loops that do not change them, and names address arithmetic outside of what repeats it.
 ///
 ///     for ko < 64                                        let a_row = thread / 4
