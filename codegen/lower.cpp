@@ -71,8 +71,8 @@ constexpr ThreadPass thread_passes[] = {
     {"drop_units", drop_units},                    //
     {"join_loops", join_loops},                    //
     {"narrow_pairs", narrow_pairs},                //
-    {"name_values", name_values},                  //
     {"hoist_values", hoist_values},                //
+    {"name_values", name_values},                  //
     {"hoist_invariants", hoist_invariants},        //
     {"drop_aliases", drop_aliases},                //
     {"insert_barriers", insert_barriers},          //

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "dsl/adjoints.h"
+#include "dsl/constant_factors.h"
 #include "dsl/philox.h"
 #include "schedules/elementwise.h"
 #include "support/error.h"
@@ -121,7 +122,7 @@ Expr changed_by(const ScoreRule& rule, const Expr& score, const ScorePlace& at) 
     if (changed.type() != f32)
         throw_error(Error, "attention: the rule for scores returns {}, scores are f32; cast(f32, ..) what it makes",
                     name_of(changed.type()));
-    return changed;
+    return join_constants(changed);
 }
 
 Expr weighed_by(const WeightRule& rule, const Expr& weight, const ScorePlace& at) {

@@ -14,11 +14,15 @@ namespace {
 
 constexpr int64_t least_copies = 4;  // of a value, for an array to pay
 
+bool is_function(const Expr& expr) {
+    const Unary* unary = expr.as<Unary>();
+    return unary && unary->op >= UnaryOp::Sqrt;
+}
+
 /// Several instructions, or a branch.
 bool is_long(const Expr& expr) {
     const Binary* binary = expr.as<Binary>();
-    const Unary* unary = expr.as<Unary>();
-    return is_float(expr.type()) && ((binary && binary->op == BinaryOp::Div) || (unary && unary->op >= UnaryOp::Sqrt));
+    return is_float(expr.type()) && (is_function(expr) || (binary && binary->op == BinaryOp::Div));
 }
 
 bool is_unrolled(const ThreadStmt& stmt) {
@@ -35,7 +39,7 @@ public:
 
     ThreadStmt rewritten(const ThreadStmt& stmt) {
         if (const ThreadStore* store = stmt.as<ThreadStore>()) {
-            known_.clear();
+            known_.clear(), parts_.clear();
             return make_thread(ThreadStore{store->to, value(store->value, false), store->atomic}, stmt.step());
         }
         const KnownBounds outside = bounds_;
@@ -86,29 +90,52 @@ private:
     }
 
     Expr value(const Expr& expr, bool guarded) {
-        auto [known, is_new] = known_.try_emplace({expr.id(), guarded});
-        if (!is_new) return known->second;
-        Expr result = guarded && is_long(expr) ? hoisted(expr) : Expr();
+        const std::pair<const ExprNode*, bool> key{expr.id(), guarded};
+        if (auto known = known_.find(key); known != known_.end()) return known->second;
+        Expr result = is_long(expr) && (guarded || parts(expr).calls) ? hoisted(expr) : Expr();
         if (!result.defined()) {
             std::vector<Expr> kids = children(expr);
             for (size_t k = 0; k < kids.size(); ++k) kids[k] = value(kids[k], guarded || is_guarded(expr, k));
             result = with_children(expr, kids);
         }
-        return known_[{expr.id(), guarded}] = result;
+        return known_[key] = result;
+    }
+
+    /// What an expression is made of.
+    struct Parts {
+        bool may_stand_ahead = true, calls = false;
+        std::set<size_t> loops = {};  // by their variables
+    };
+
+    const Parts& parts(const Expr& expr) {
+        if (auto known = parts_.find(expr.id()); known != parts_.end()) return known->second;
+        const Load* load = expr.as<Load>();
+        auto is_own = [&](const Expr& variable) { return variable.same(expr); };
+        Parts all{is_pure_by_itself(expr, bounds_) && !(load && changed_.count(load->buffer.get())) &&
+                      std::ranges::none_of(own_, is_own),
+                  is_function(expr)};
+        for (size_t n = 0; n < loops_.size(); ++n)
+            if (loops_[n].as<ThreadLoop>()->variable.same(expr)) all.loops.insert(n);
+        for (const Expr& kid : children(expr)) {
+            const Parts& part = parts(kid);
+            all.may_stand_ahead = all.may_stand_ahead && part.may_stand_ahead;
+            all.calls = all.calls || part.calls;
+            all.loops.insert(part.loops.begin(), part.loops.end());
+        }
+        return parts_[expr.id()] = all;
     }
 
     /// Its element of an array; undefined if the loops change it, or do not repeat it.
     Expr hoisted(const Expr& expr) {
-        if (!may_stand_ahead(expr)) return {};
+        const Parts& made_of = parts(expr);
+        if (!made_of.may_stand_ahead) return {};
         Hoisted found{expr, {}, {}};
         int64_t copies = 1;
-        const std::vector<Expr> variables = variables_of(expr);
-        for (const ThreadStmt& stmt : loops_) {
-            const ThreadLoop& loop = *stmt.as<ThreadLoop>();
-            if (std::ranges::any_of(variables, [&](const Expr& v) { return v.same(loop.variable); }))
-                found.loops.push_back(stmt);
+        for (size_t n = 0; n < loops_.size(); ++n) {
+            if (made_of.loops.count(n))
+                found.loops.push_back(loops_[n]);
             else
-                copies *= require_constant(loop.extent);
+                copies *= require_constant(loops_[n].as<ThreadLoop>()->extent);
         }
         if (copies < least_copies) return {};
         auto same = std::ranges::find_if(hoisted_, [&](const Hoisted& other) { return equal(other.value, expr); });
@@ -120,17 +147,6 @@ private:
         return make_expr(expr.type(), Load{place.buffer, place.indices});
     }
 
-    bool may_stand_ahead(const Expr& expr) const {
-        bool may = true;
-        visit(expr, [&](const Expr& node) {
-            const Load* load = node.as<Load>();
-            may = may && is_pure_by_itself(node, bounds_) && !(load && changed_.count(load->buffer.get()));
-        });
-        for (const Expr& variable : variables_of(expr))
-            may = may && std::ranges::none_of(own_, [&](const Expr& v) { return v.same(variable); });
-        return may;
-    }
-
     static Buffer array_for(const Hoisted& hoisted) {
         std::string read = "value";
         visit(hoisted.value, [&](const Expr& node) {
@@ -139,7 +155,8 @@ private:
         std::vector<int64_t> shape;
         for (const ThreadStmt& loop : hoisted.loops) shape.push_back(require_constant(loop.as<ThreadLoop>()->extent));
         const Binary* quotient = hoisted.value.as<Binary>();
-        const char* what = !quotient ? "_function" : is_constant(quotient->a, 1) ? "_reciprocal" : "_quotient";
+        const FloatConstant* divided = quotient ? quotient->a.as<FloatConstant>() : nullptr;
+        const char* what = divided && divided->value == 1 ? "_reciprocal" : quotient ? "_quotient" : "_function";
         return register_array(read + what, hoisted.value.type(), shape);
     }
 
@@ -148,7 +165,8 @@ private:
     std::set<const BufferNode*> changed_;
     std::vector<Expr> own_;
     std::vector<Hoisted> hoisted_;
-    std::map<std::pair<const ExprNode*, bool>, Expr> known_;  // of one statement
+    std::map<std::pair<const ExprNode*, bool>, Expr> known_;  // of one statement, as are:
+    std::map<const ExprNode*, Parts> parts_;
 };
 
 class Walk {

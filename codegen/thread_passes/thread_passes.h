@@ -28,6 +28,15 @@ ThreadKernel join_loops(const ThreadKernel& kernel);
 ///       h[k] = cast(e4m3, sums[k])               narrow_pair(&h[k * 2], &sums[k * 2])
 ThreadKernel narrow_pairs(const ThreadKernel& kernel);
 
+/// Computes quotients and functions of floats that unrolled loops would compute again once in front of these, where
+/// compilers do not: behind a condition, whatever that says, and of functions. They read registers that no statement of
+/// the loops changes.
+///
+///     unroll n < 16                                     float l_reciprocal = 1 / l
+///       y[n] = select(seen, x[n] * (1 / l), 0)          unroll n < 16
+///                                                         y[n] = select(seen, x[n] * l_reciprocal, 0)
+ThreadKernel hoist_values(const ThreadKernel& kernel);
+
 /// Names the values that an expression uses more than once, in front of the statement, and parts of expressions that
 /// are too deep for compilers. What reads memory, or may divide by zero, is evaluated where the expression evaluates it
 /// only.
@@ -39,14 +48,6 @@ ThreadKernel narrow_pairs(const ThreadKernel& kernel);
 ///                                                        if (needs_1) e_2 = g(x[i + 1])
 ///                                                        y[i] = select(i < n, e_2 * e_2, 0)
 ThreadKernel name_values(const ThreadKernel& kernel);
-
-/// Computes quotients and functions that stand behind a condition, and that unrolled loops would compute again, once in
-/// front of these, whatever the condition says: floats in registers, which no statement of the loops changes.
-///
-///     unroll n < 16                                     float l_reciprocal = 1 / l
-///       y[n] = select(seen, x[n] * (1 / l), 0)          unroll n < 16
-///                                                         y[n] = select(seen, x[n] * l_reciprocal, 0)
-ThreadKernel hoist_values(const ThreadKernel& kernel);
 
 /// Moves conditions out of loops that do not change them, and names address arithmetic outside of what repeats it.
 ///
