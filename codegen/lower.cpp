@@ -71,6 +71,7 @@ constexpr ThreadPass thread_passes[] = {
     {"drop_units", drop_units},                    //
     {"join_loops", join_loops},                    //
     {"narrow_pairs", narrow_pairs},                //
+    {"split_casts", split_casts},                  //
     {"hoist_values", hoist_values},                //
     {"name_values", name_values},                  //
     {"hoist_invariants", hoist_invariants},        //

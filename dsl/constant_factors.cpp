@@ -21,6 +21,11 @@ bool is_lowest(const Expr& expr) {
     return node && node->value == -infinite;
 }
 
+const Binary* binary_of(const Expr& expr, BinaryOp op) {
+    const Binary* node = expr.as<Binary>();
+    return node && node->op == op ? node : nullptr;
+}
+
 /// What expressions are, each looked at once.
 class Taker {
 public:
@@ -32,6 +37,7 @@ public:
 
     ScaledExpr taken_above_zero(const Expr& expr) {
         const ScaledExpr all = taken(expr);
+        if (all.factor == 1) return factor_of_sum(all);
         if (all.factor > 0) return all;
         // Of a negative one, only the offset can stand behind.
         return {ScaledExpr{all.rest, all.factor}.value(), 1, all.offset};
@@ -66,6 +72,19 @@ private:
         inner.factor *= sign;
         inner.offset = inner.offset * sign + offset;
         return inner;
+    }
+
+    /// x * c + u * v is (x + (u / c) * v) * c, where u may be the same for many elements.
+    static ScaledExpr factor_of_sum(const ScaledExpr& sum) {
+        const Binary* node = binary_of(sum.rest, BinaryOp::Add);
+        const Binary* left = node ? binary_of(node->a, BinaryOp::Mul) : nullptr;
+        const Binary* right = node ? binary_of(node->b, BinaryOp::Mul) : nullptr;
+        if (!left || !right) return sum;
+        const double *of_left = finite_constant(left->b), *of_right = finite_constant(right->b);
+        if (of_right && !of_left) std::swap(left, right), std::swap(of_left, of_right);
+        if (!of_left || of_right || *of_left <= 0 || !std::isfinite(1 / *of_left)) return sum;
+        const Expr scaled = right->a * constant(right->a.type(), 1 / *of_left);
+        return {left->a + scaled * right->b, *of_left, sum.offset};
     }
 
     ScaledExpr of_summands(const Expr& expr, const Binary& node) {

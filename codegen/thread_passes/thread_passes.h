@@ -28,6 +28,13 @@ ThreadKernel join_loops(const ThreadKernel& kernel);
 ///       h[k] = cast(e4m3, sums[k])               narrow_pair(&h[k * 2], &sums[k * 2])
 ThreadKernel narrow_pairs(const ThreadKernel& kernel);
 
+/// Makes f32 of whole numbers apart from what unrolled loops add to them: these are constants then, and the rest is one
+/// cast for all copies. Exact, as far as f32 has all numbers.
+///
+///     unroll n < 16                                     unroll n < 16
+///       y[n] = cast(f32, n + row * 16)                    y[n] = cast(f32, row * 16) + cast(f32, n)
+ThreadKernel split_casts(const ThreadKernel& kernel);
+
 /// Computes quotients and functions of floats that unrolled loops would compute again once in front of these, where
 /// compilers do not: behind a condition, whatever that says, and of functions. They read registers that no statement of
 /// the loops changes.
