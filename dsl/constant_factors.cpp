@@ -74,6 +74,15 @@ private:
         return inner;
     }
 
+    ScaledExpr of_factors(const Expr& expr, const Binary& node) {
+        ScaledExpr a = taken(node.a), b = taken(node.b);
+        for (ScaledExpr* each : {&a, &b})
+            if (each->offset != 0) *each = {each->value()};
+        const double factor = a.factor * b.factor;
+        if (!std::isfinite(factor) || factor == 0) return of_others(expr);
+        return {with_children(expr, {a.rest, b.rest}), factor};
+    }
+
     /// x * c + u * v is (x + (u / c) * v) * c, where u may be the same for many elements.
     static ScaledExpr factor_of_sum(const ScaledExpr& sum) {
         const Binary* node = binary_of(sum.rest, BinaryOp::Add);
@@ -97,6 +106,7 @@ private:
     ScaledExpr of_binary(const Expr& expr, const Binary& node) {
         const double *left = finite_constant(node.a), *right = finite_constant(node.b);
         if (left && right) return of_others(expr);
+        if (!left && !right && node.op == BinaryOp::Mul) return of_factors(expr, node);
         if (!left && !right)
             return node.op == BinaryOp::Add || node.op == BinaryOp::Sub ? of_summands(expr, node) : of_others(expr);
         switch (node.op) {
@@ -124,8 +134,13 @@ private:
 }  // namespace
 
 Expr ScaledExpr::value() const {
-    const Expr scaled = factor == 1 ? rest : rest * constant(rest.type(), factor);
-    return offset == 0 ? scaled : scaled + constant(rest.type(), offset);
+    const Type type = rest.type();
+    auto is = [&](double value) {
+        return factor == value || (type == Type::F32 && static_cast<float>(factor) == value);
+    };
+    if (is(-1)) return offset == 0 ? -rest : constant(type, offset) - rest;
+    const Expr scaled = is(1) ? rest : rest * constant(type, factor);
+    return offset == 0 ? scaled : scaled + constant(type, offset);
 }
 
 ScaledExpr take_constants(const Expr& expr) { return Taker().taken_above_zero(expr); }

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "dsl/constant_factors.h"
 #include "dsl/differentiate.h"
 #include "schedules/attention_backward.h"
 #include "schedules/whole_tiles.h"
@@ -18,6 +20,15 @@ Expr masked_score(const AttentionShape& shape, const Expr& score, const Expr& i,
 /// What the rule makes of a score.
 Expr changed_score(const AttentionShape& shape, const Tensor& s, const ScoreRule& rule, const ScorePlace& at) {
     return masked_score(shape, changed_by(rule, s(at.batch, at.head, at.row, at.key), at), at.row, at.key);
+}
+
+/// The expression of scores, where `s` has those without the factor that the depth gives them.
+Expr of_products(const AttentionShape& shape, const Expr& expr, const Tensor& s) {
+    return transform(expr, [&](const Expr& node) -> Expr {
+        const Read* read = node.as<Read>();
+        if (!read || read->operation != s.operation()) return {};
+        return node * (1 / std::sqrt(as_double(shape.depth)));
+    });
 }
 
 /// Of what the softmax takes.
@@ -40,14 +51,16 @@ AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, co
     Axis d = reduce_axis("d", D), w = reduce_axis("w", E);
     of.s = compute("s" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         Expr score = sum(cast(f32, shape.at(a.q, b, i, h, d)) * cast(f32, shape.at(a.k, b, j, h / shape.group, d)), d);
-        return rule ? score * to_score : masked_score(shape, score, i, j);
+        return rule ? score : masked_score(shape, score, i, j);
     });
     of.p = compute("p" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         if (!rule) return exp2(of.s(b, h, i, j) * (to_base_2 * to_score) - lse(b, h, i));
         const ScorePlace at{b, h, i, j, shape.position(i)};
         const Expr score = changed_score(shape, of.s, rule, at);
         a.of_pairs = inputs_of_pairs(score, at);
-        return exp2(by_views(score, at) * to_base_2 - lse(b, h, i));
+        ScaledExpr exponent = take_constants(of_products(shape, by_views(score, at), of.s) * to_base_2);
+        const double offset = std::exchange(exponent.offset, 0);
+        return exp2(exponent.value() - (offset == 0 ? lse(b, h, i) : lse(b, h, i) - offset));
     });
     of.w = of.p;
     if (weight_rule)
@@ -61,7 +74,8 @@ AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, co
         const ScorePlace at{b, h, i, j, shape.position(i)};
         const Expr adjoint = adjoint_of_score(a, of, weight_rule, at);
         if (!rule) return adjoint;
-        return by_views(adjoint_of_argument(changed_score(shape, of.s, rule, at), adjoint, of.s), at);
+        const Expr of_rule = by_views(adjoint_of_argument(changed_score(shape, of.s, rule, at), adjoint, of.s), at);
+        return join_constants(of_products(shape, of_rule, of.s));
     });
     return of;
 }
@@ -107,8 +121,8 @@ void declare_gradients_of_pairs(const AttentionShape& shape, AttentionGradients&
                 const ScorePlace at{b, h, i, j, shape.position(i)};
                 const Expr adjoint = adjoint_of_score(a, of, weight_rule, at);
                 const Expr score = changed_score(shape, of.s, rule, at);
-                return cast(shape.type,
-                            with_line_inputs(adjoint_of_argument(score, adjoint, input.tensor), at, of.lines));
+                const Expr of_input = with_line_inputs(adjoint_of_argument(score, adjoint, input.tensor), at, of.lines);
+                return cast(shape.type, join_constants(of_products(shape, of_input, of.s)));
             });
         a.adjoints_of_pairs.push_back(adjoints);
         a.gradients_of_pairs.push_back(gradient_of_pairs(shape, input, adjoints));
