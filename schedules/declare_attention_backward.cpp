@@ -40,8 +40,17 @@ Expr adjoint_of_score(const AttentionGradients& a, const AttentionScores& of, co
     return p * (of_weight - a.delta(at.batch, at.head, at.row));
 }
 
+/// Whether the rule's derivative by the input is that by the score, as of sums.
+bool has_adjoint_of_score(const AttentionShape& shape, const Tensor& s, const ScoreRule& rule, const Tensor& input) {
+    const Expr i = index_variable("i", 0, shape.rows - 1);
+    const ScorePlace at{index_variable("b", 0, shape.batch - 1), index_variable("h", 0, shape.heads - 1), i,
+                        index_variable("j", 0, shape.keys - 1), shape.position(i)};
+    const Expr score = changed_score(shape, s, rule, at), adjoint = scalar("adjoint", f32);
+    return equal(adjoint_of_argument(score, adjoint, input), adjoint_of_argument(score, adjoint, s));
+}
+
 AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, const std::string& suffix,
-                          const Tensor& lse, const ScoreRule& rule, const WeightRule& weight_rule) {
+                          const Tensor& lse, const ScoreRule& rule, const WeightRule& weight_rule, bool of_pairs) {
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0));
     AttentionScores of;
@@ -70,23 +79,19 @@ AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, co
     of.dp = compute("dp" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         return sum(cast(f32, shape.at(a.g, b, i, h, w)) * cast(f32, shape.at(a.v, b, j, h / shape.group, w)), w);
     });
+    auto is_of_score = [&](const PairInput& each) { return has_adjoint_of_score(shape, of.s, rule, each.tensor); };
+    if (of_pairs && !std::ranges::all_of(a.of_pairs, is_of_score))
+        of.dc = compute("dc" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
+            return adjoint_of_score(a, of, weight_rule, {b, h, i, j, shape.position(i)});
+        });
     of.ds = compute("ds" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         const ScorePlace at{b, h, i, j, shape.position(i)};
-        const Expr adjoint = adjoint_of_score(a, of, weight_rule, at);
+        const Expr adjoint = of.dc.defined() ? of.dc(b, h, i, j) : adjoint_of_score(a, of, weight_rule, at);
         if (!rule) return adjoint;
         const Expr of_rule = by_views(adjoint_of_argument(changed_score(shape, of.s, rule, at), adjoint, of.s), at);
         return join_constants(of_products(shape, of_rule, of.s));
     });
     return of;
-}
-
-/// Whether the rule's derivative by the input is that by the score, as of sums.
-bool has_adjoint_of_score(const AttentionShape& shape, const Tensor& s, const ScoreRule& rule, const Tensor& input) {
-    const Expr i = index_variable("i", 0, shape.rows - 1);
-    const ScorePlace at{index_variable("b", 0, shape.batch - 1), index_variable("h", 0, shape.heads - 1), i,
-                        index_variable("j", 0, shape.keys - 1), shape.position(i)};
-    const Expr score = changed_score(shape, s, rule, at), adjoint = scalar("adjoint", f32);
-    return equal(adjoint_of_argument(score, adjoint, input), adjoint_of_argument(score, adjoint, s));
 }
 
 /// The input's gradient: of what it has once for all batches, or heads, the sum of theirs.
@@ -110,8 +115,7 @@ Tensor gradient_of_pairs(const AttentionShape& shape, const PairInput& input, co
     });
 }
 
-void declare_gradients_of_pairs(const AttentionShape& shape, AttentionGradients& a, const ScoreRule& rule,
-                                const WeightRule& weight_rule) {
+void declare_gradients_of_pairs(const AttentionShape& shape, AttentionGradients& a, const ScoreRule& rule) {
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     AttentionScores& of = a.of_keys;
     for (const PairInput& input : a.of_pairs) {
@@ -119,8 +123,7 @@ void declare_gradients_of_pairs(const AttentionShape& shape, AttentionGradients&
         if (!has_adjoint_of_score(shape, of.s, rule, input.tensor))
             adjoints = compute(input.tensor.name() + "_adjoint", {B, H, N, S}, [&](Expr b, Expr h, Expr j, Expr i) {
                 const ScorePlace at{b, h, i, j, shape.position(i)};
-                const Expr adjoint = adjoint_of_score(a, of, weight_rule, at);
-                const Expr score = changed_score(shape, of.s, rule, at);
+                const Expr adjoint = of.dc(b, h, i, j), score = changed_score(shape, of.s, rule, at);
                 const Expr of_input = with_line_inputs(adjoint_of_argument(score, adjoint, input.tensor), at, of.lines);
                 return cast(shape.type, join_constants(of_products(shape, of_input, of.s)));
             });
@@ -178,10 +181,12 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
     if (sinks.defined()) a.d_sinks = gradient_of_sinks(shape, a, sinks);
     const double scale = 1 / std::sqrt(as_double(D));
     if (!passes.kept && !passes.added)
-        a.of_queries = scores_of(shape, a, named("_of_dq"), a.lse_of_queries, rule, weight_rule);
+        a.of_queries = scores_of(shape, a, named("_of_dq"), a.lse_of_queries, rule, weight_rule, false);
     // Beside the forward pass, whose scores have the plain names.
-    a.of_keys = scores_of(shape, a, named(saved.o.defined() ? "_of_dk" : ""), a.lse_of_keys, rule, weight_rule);
-    a.of_values = passes.together ? a.of_keys : scores_of(shape, a, named("_of_dv"), a.lse_of_keys, rule, weight_rule);
+    a.of_keys = scores_of(shape, a, named(saved.o.defined() ? "_of_dk" : ""), a.lse_of_keys, rule, weight_rule,
+                          passes.of_pairs);
+    a.of_values =
+        passes.together ? a.of_keys : scores_of(shape, a, named("_of_dv"), a.lse_of_keys, rule, weight_rule, false);
     Axis j1 = reduce_axis("j1", N), i1 = reduce_axis("i1", S), i2 = reduce_axis("i2", S);
     Axis h1 = reduce_axis("h1", G), h2 = reduce_axis("h2", G);
     auto in_group = [&](const Axis& head, const Axis& row) {
@@ -193,7 +198,7 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
     if (passes.kept)
         a.ds_kept = compute(named("ds_kept"), {B, H, N, S},
                             [&](Expr b, Expr h, Expr j, Expr i) { return cast(shape.type, a.of_keys.ds(b, h, i, j)); });
-    if (passes.of_pairs) declare_gradients_of_pairs(shape, a, rule, weight_rule);
+    if (passes.of_pairs) declare_gradients_of_pairs(shape, a, rule);
     auto ds_of_query = [&](const Expr& b, const Expr& h, const Expr& i, const Expr& j) {
         if (passes.kept) return cast(f32, a.ds_kept(b, h, j, i));
         return passes.added ? a.of_keys.ds(b, h, i, j) : a.of_queries.ds(b, h, i, j);
