@@ -73,6 +73,8 @@ constexpr ThreadPass thread_passes[] = {
     {"join_loops", join_loops},                    //
     {"narrow_pairs", narrow_pairs},                //
     {"name_thresholds", name_thresholds},          //
+    {"split_casts", split_casts},                  //
+    {"hoist_values", hoist_values},                //
     {"name_values", name_values},                  //
     {"hoist_invariants", hoist_invariants},        //
     {"drop_aliases", drop_aliases},                //

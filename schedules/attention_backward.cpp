@@ -213,6 +213,7 @@ private:
         const bool is_read = !adjoints.empty() || (by_rule && tiles_.passes.together);
         if (is_read) keep({of.ds}, step);
         for (const StageRef& each : adjoints) s_.at(each, step, where_);
+        if (of.dc.defined()) keep({of.dc}, step);
         if (by_rule && tiles_.passes.together) inline_weights(of, step);
         keep(is_read ? std::vector<StageRef>{of.p} : std::vector<StageRef>{of.ds, of.p}, step);
         std::vector<CopyOf> rounded{{a_.dk, of.ds}};
@@ -356,6 +357,7 @@ private:
     std::vector<StageRef> readers_of(const AttentionScores& of, const Tensor& input) const {
         std::vector<Tensor> stages{of.p};
         if (&of != &a_.of_values) stages.push_back(of.ds);
+        if (of.dc.defined()) stages.push_back(of.dc);
         if (&of == &a_.of_keys)
             for (const Tensor& adjoints : a_.adjoints_of_pairs)
                 if (!adjoints.same(a_.ds_kept)) stages.push_back(adjoints);

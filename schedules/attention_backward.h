@@ -16,6 +16,7 @@ double bytes_of_gradients(const AttentionShape& shape);
 /// Scores, probabilities, and their adjoints: of each kernel that needs them, its own.
 struct AttentionScores {
     Tensor s, p, dp, ds;
+    Tensor dc;         ///< the adjoints of what the rule makes of scores, where more than ds reads them
     Tensor w;          ///< what values are multiplied by, as of declare_attention
     LineInputs lines;  ///< what the rule reads for each row or each key
 };
@@ -99,9 +100,9 @@ struct NamedAttentionGradients {
     std::optional<GradientTiles> tiles;  ///< if the name tells them
 };
 /// Reads "attention_gradients_bf16_BATCHxHEADSxROWSxDEPTH" as parse_attention reads the forward pass, but for the
-/// tiles:
-/// "_tile128x64q128x64s2", rows and steps of keys and of queries, and stages, then "a" for dk and
-/// dv apart, and "k" for adjoints of scores that are kept.
+/// tiles: "_tile128x64q128x64s2", rows and steps of keys and of queries, and stages, then "a" for dk and dv apart, "k"
+/// for adjoints of scores that are kept, "u" for dq as updates, and "b" for what rules read for each row and key in
+/// shared memory.
 std::optional<NamedAttentionGradients> parse_attention_gradients(const std::string& name);
 
 }  // namespace tw::schedules

@@ -79,7 +79,8 @@ GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, 
 }
 
 std::optional<NamedAttentionGradients> parse_attention_gradients(const std::string& name) {
-    static const std::regex form("attention_gradients(_.*?)(?:_tile(\\d+)x(\\d+)q(\\d+)x(\\d+)s([1-9])(a)?(k)?(u)?)?");
+    static const std::regex form(
+        "attention_gradients(_.*?)(?:_tile(\\d+)x(\\d+)q(\\d+)x(\\d+)s([1-9])(a)?(k)?(u)?(b)?)?");
     std::smatch match;
     if (!std::regex_match(name, match, form)) return {};
     const auto forward = parse_attention("attention" + match[1].str());
@@ -92,7 +93,8 @@ std::optional<NamedAttentionGradients> parse_attention_gradients(const std::stri
             .query_rows = std::stoll(match[4]),
             .query_step = std::stoll(match[5]),
             .stages = std::stoi(match[6]),
-            .passes = {.together = !match[7].matched, .kept = match[8].matched, .added = match[9].matched}};
+            .passes = {.together = !match[7].matched, .kept = match[8].matched, .added = match[9].matched},
+            .stage_pairs = match[10].matched};
         for (int64_t rows : {named.tiles->key_rows, named.tiles->query_rows})
             if (rows % rows_of_warpgroup != 0 || rows > 3 * rows_of_warpgroup || rows == 0) return {};
     }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "dsl/constant_factors.h"
 #include "schedules/attention.h"
 #include "schedules/require_sizes.h"
 #include "schedules/whole_tiles.h"
@@ -116,18 +117,22 @@ Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, 
     a.k = operand_of_attention(operands.k, named("k"), type, shape.of_tokens(N, H / G, D));
     a.v = operand_of_attention(operands.v, named("v"), type, shape.of_tokens(N, H / G, E));
     Axis d = reduce_axis("d", D), j1 = reduce_axis("j1", N), j2 = reduce_axis("j2", N), j3 = reduce_axis("j3", N);
-    // Without a rule, one factor serves both the depth and the exponential's base.
-    const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0)),
-                 scale = rule ? to_base_2 : to_base_2 * to_score;
-    a.to_base_2 = scale;
+    const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0));
+    // What all scores have in common waits for the exponential: s, m are scores without it.
+    ScaledExpr scaled;
     a.s = compute(named("s"), {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         Expr score = sum(cast(f32, shape.at(a.q, b, i, h, d)) * cast(f32, shape.at(a.k, b, j, h / shape.group, d)), d);
         const ScorePlace at{b, h, i, j, shape.position(i)};
-        if (rule) score = changed_by(rule, score * to_score, at);
-        a.of_pairs = inputs_of_pairs(score, at);
-        score = with_line_inputs(score, at, a.of_lines);
-        return shape.causal ? select(j <= i + shape.keys_before, score, -infinity) : score;
+        scaled = {score, to_score};
+        if (rule) {
+            score = changed_by(rule, score * to_score, at);
+            a.of_pairs = inputs_of_pairs(score, at);
+            scaled = take_constants(with_line_inputs(score, at, a.of_lines));
+        }
+        return shape.causal ? select(j <= i + shape.keys_before, scaled.rest, -infinity) : scaled.rest;
     });
+    const double scale = to_base_2 * scaled.factor;
+    a.to_base_2 = scale;
     a.m = compute(named("m"), {B, H, S}, [&](Expr b, Expr h, Expr i) { return reduce_max(a.s(b, h, i, j1), j1); });
     a.p = compute(named("p"), {B, H, S, N},
                   [&](Expr b, Expr h, Expr i, Expr j) { return exp2(a.s(b, h, i, j) * scale - a.m(b, h, i) * scale); });
@@ -141,8 +146,11 @@ Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, 
     auto of_seen = [&](const Expr& b, const Expr& h, const Expr& i, const Expr& sum) {
         return rule || shape.has_empty_rows() ? select(a.m(b, h, i) == -infinity, 0.0, sum) : sum;
     };
+    auto top_of = [&](const Expr& b, const Expr& h, const Expr& i) {
+        return ScaledExpr{a.m(b, h, i), scale, to_base_2 * scaled.offset}.value();
+    };
     auto divided_by = [&](const Expr& b, const Expr& h, const Expr& i) {
-        const SoftmaxSum of_keys{a.m(b, h, i) * scale, of_seen(b, h, i, a.l(b, h, i))};
+        const SoftmaxSum of_keys{top_of(b, h, i), of_seen(b, h, i, a.l(b, h, i))};
         return sinks.defined() ? with_score(of_keys, sinks(h)) : of_keys;
     };
     a.o = compute(named("o"), shape.of_tokens(S, H, E), [&](Expr b, Expr x, Expr y, Expr e) {
@@ -150,7 +158,7 @@ Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, 
         Expr values = sum(a.w(b, h, i, j3) * cast(f32, shape.at(a.v, b, j3, h / shape.group, e)), j3);
         if (!sinks.defined()) return cast(shape.type, of_seen(b, h, i, values * (1.0 / a.l(b, h, i))));
         const SoftmaxSum whole = divided_by(b, h, i);
-        return cast(shape.type, of_seen(b, h, i, values * (exp2(a.m(b, h, i) * scale - whole.top) / whole.sum)));
+        return cast(shape.type, of_seen(b, h, i, values * (exp2(top_of(b, h, i) - whole.top) / whole.sum)));
     });
     a.lse = compute(named("lse"), {B, H, S}, [&](Expr b, Expr h, Expr i) {
         const SoftmaxSum whole = divided_by(b, h, i);

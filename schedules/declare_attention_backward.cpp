@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "dsl/constant_factors.h"
 #include "dsl/differentiate.h"
 #include "schedules/attention_backward.h"
 #include "schedules/whole_tiles.h"
@@ -20,6 +22,15 @@ Expr changed_score(const AttentionShape& shape, const Tensor& s, const ScoreRule
     return masked_score(shape, changed_by(rule, s(at.batch, at.head, at.row, at.key), at), at.row, at.key);
 }
 
+/// The expression of scores, where `s` has those without the factor that the depth gives them.
+Expr of_products(const AttentionShape& shape, const Expr& expr, const Tensor& s) {
+    return transform(expr, [&](const Expr& node) -> Expr {
+        const Read* read = node.as<Read>();
+        if (!read || read->operation != s.operation()) return {};
+        return node * (1 / std::sqrt(as_double(shape.depth)));
+    });
+}
+
 /// Of what the softmax takes.
 Expr adjoint_of_score(const AttentionGradients& a, const AttentionScores& of, const WeightRule& weight_rule,
                       const ScorePlace& at) {
@@ -29,8 +40,17 @@ Expr adjoint_of_score(const AttentionGradients& a, const AttentionScores& of, co
     return p * (of_weight - a.delta(at.batch, at.head, at.row));
 }
 
+/// Whether the rule's derivative by the input is that by the score, as of sums.
+bool has_adjoint_of_score(const AttentionShape& shape, const Tensor& s, const ScoreRule& rule, const Tensor& input) {
+    const Expr i = index_variable("i", 0, shape.rows - 1);
+    const ScorePlace at{index_variable("b", 0, shape.batch - 1), index_variable("h", 0, shape.heads - 1), i,
+                        index_variable("j", 0, shape.keys - 1), shape.position(i)};
+    const Expr score = changed_score(shape, s, rule, at), adjoint = scalar("adjoint", f32);
+    return equal(adjoint_of_argument(score, adjoint, input), adjoint_of_argument(score, adjoint, s));
+}
+
 AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, const std::string& suffix,
-                          const Tensor& lse, const ScoreRule& rule, const WeightRule& weight_rule) {
+                          const Tensor& lse, const ScoreRule& rule, const WeightRule& weight_rule, bool of_pairs) {
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0));
     AttentionScores of;
@@ -40,14 +60,16 @@ AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, co
     Axis d = reduce_axis("d", D), w = reduce_axis("w", E);
     of.s = compute("s" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         Expr score = sum(cast(f32, shape.at(a.q, b, i, h, d)) * cast(f32, shape.at(a.k, b, j, h / shape.group, d)), d);
-        return rule ? score * to_score : masked_score(shape, score, i, j);
+        return rule ? score : masked_score(shape, score, i, j);
     });
     of.p = compute("p" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         if (!rule) return exp2(of.s(b, h, i, j) * (to_base_2 * to_score) - lse(b, h, i));
         const ScorePlace at{b, h, i, j, shape.position(i)};
         const Expr score = changed_score(shape, of.s, rule, at);
         a.of_pairs = inputs_of_pairs(score, at);
-        return exp2(by_views(score, at) * to_base_2 - lse(b, h, i));
+        ScaledExpr exponent = take_constants(of_products(shape, by_views(score, at), of.s) * to_base_2);
+        const double offset = std::exchange(exponent.offset, 0);
+        return exp2(exponent.value() - (offset == 0 ? lse(b, h, i) : lse(b, h, i) - offset));
     });
     of.w = of.p;
     if (weight_rule)
@@ -57,22 +79,19 @@ AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, co
     of.dp = compute("dp" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         return sum(cast(f32, shape.at(a.g, b, i, h, w)) * cast(f32, shape.at(a.v, b, j, h / shape.group, w)), w);
     });
+    auto is_of_score = [&](const PairInput& each) { return has_adjoint_of_score(shape, of.s, rule, each.tensor); };
+    if (of_pairs && !std::ranges::all_of(a.of_pairs, is_of_score))
+        of.dc = compute("dc" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
+            return adjoint_of_score(a, of, weight_rule, {b, h, i, j, shape.position(i)});
+        });
     of.ds = compute("ds" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         const ScorePlace at{b, h, i, j, shape.position(i)};
-        const Expr adjoint = adjoint_of_score(a, of, weight_rule, at);
+        const Expr adjoint = of.dc.defined() ? of.dc(b, h, i, j) : adjoint_of_score(a, of, weight_rule, at);
         if (!rule) return adjoint;
-        return by_views(adjoint_of_argument(changed_score(shape, of.s, rule, at), adjoint, of.s), at);
+        const Expr of_rule = by_views(adjoint_of_argument(changed_score(shape, of.s, rule, at), adjoint, of.s), at);
+        return join_constants(of_products(shape, of_rule, of.s));
     });
     return of;
-}
-
-/// Whether the rule's derivative by the input is that by the score, as of sums.
-bool has_adjoint_of_score(const AttentionShape& shape, const Tensor& s, const ScoreRule& rule, const Tensor& input) {
-    const Expr i = index_variable("i", 0, shape.rows - 1);
-    const ScorePlace at{index_variable("b", 0, shape.batch - 1), index_variable("h", 0, shape.heads - 1), i,
-                        index_variable("j", 0, shape.keys - 1), shape.position(i)};
-    const Expr score = changed_score(shape, s, rule, at), adjoint = scalar("adjoint", f32);
-    return equal(adjoint_of_argument(score, adjoint, input), adjoint_of_argument(score, adjoint, s));
 }
 
 /// The input's gradient: of what it has once for all batches, or heads, the sum of theirs.
@@ -96,8 +115,7 @@ Tensor gradient_of_pairs(const AttentionShape& shape, const PairInput& input, co
     });
 }
 
-void declare_gradients_of_pairs(const AttentionShape& shape, AttentionGradients& a, const ScoreRule& rule,
-                                const WeightRule& weight_rule) {
+void declare_gradients_of_pairs(const AttentionShape& shape, AttentionGradients& a, const ScoreRule& rule) {
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     AttentionScores& of = a.of_keys;
     for (const PairInput& input : a.of_pairs) {
@@ -105,10 +123,9 @@ void declare_gradients_of_pairs(const AttentionShape& shape, AttentionGradients&
         if (!has_adjoint_of_score(shape, of.s, rule, input.tensor))
             adjoints = compute(input.tensor.name() + "_adjoint", {B, H, N, S}, [&](Expr b, Expr h, Expr j, Expr i) {
                 const ScorePlace at{b, h, i, j, shape.position(i)};
-                const Expr adjoint = adjoint_of_score(a, of, weight_rule, at);
-                const Expr score = changed_score(shape, of.s, rule, at);
-                return cast(shape.type,
-                            with_line_inputs(adjoint_of_argument(score, adjoint, input.tensor), at, of.lines));
+                const Expr adjoint = of.dc(b, h, i, j), score = changed_score(shape, of.s, rule, at);
+                const Expr of_input = with_line_inputs(adjoint_of_argument(score, adjoint, input.tensor), at, of.lines);
+                return cast(shape.type, join_constants(of_products(shape, of_input, of.s)));
             });
         a.adjoints_of_pairs.push_back(adjoints);
         a.gradients_of_pairs.push_back(gradient_of_pairs(shape, input, adjoints));
@@ -164,10 +181,12 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
     if (sinks.defined()) a.d_sinks = gradient_of_sinks(shape, a, sinks);
     const double scale = 1 / std::sqrt(as_double(D));
     if (!passes.kept && !passes.added)
-        a.of_queries = scores_of(shape, a, named("_of_dq"), a.lse_of_queries, rule, weight_rule);
+        a.of_queries = scores_of(shape, a, named("_of_dq"), a.lse_of_queries, rule, weight_rule, false);
     // Beside the forward pass, whose scores have the plain names.
-    a.of_keys = scores_of(shape, a, named(saved.o.defined() ? "_of_dk" : ""), a.lse_of_keys, rule, weight_rule);
-    a.of_values = passes.together ? a.of_keys : scores_of(shape, a, named("_of_dv"), a.lse_of_keys, rule, weight_rule);
+    a.of_keys = scores_of(shape, a, named(saved.o.defined() ? "_of_dk" : ""), a.lse_of_keys, rule, weight_rule,
+                          passes.of_pairs);
+    a.of_values =
+        passes.together ? a.of_keys : scores_of(shape, a, named("_of_dv"), a.lse_of_keys, rule, weight_rule, false);
     Axis j1 = reduce_axis("j1", N), i1 = reduce_axis("i1", S), i2 = reduce_axis("i2", S);
     Axis h1 = reduce_axis("h1", G), h2 = reduce_axis("h2", G);
     auto in_group = [&](const Axis& head, const Axis& row) {
@@ -179,7 +198,7 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
     if (passes.kept)
         a.ds_kept = compute(named("ds_kept"), {B, H, N, S},
                             [&](Expr b, Expr h, Expr j, Expr i) { return cast(shape.type, a.of_keys.ds(b, h, i, j)); });
-    if (passes.of_pairs) declare_gradients_of_pairs(shape, a, rule, weight_rule);
+    if (passes.of_pairs) declare_gradients_of_pairs(shape, a, rule);
     auto ds_of_query = [&](const Expr& b, const Expr& h, const Expr& i, const Expr& j) {
         if (passes.kept) return cast(f32, a.ds_kept(b, h, j, i));
         return passes.added ? a.of_keys.ds(b, h, i, j) : a.of_queries.ds(b, h, i, j);

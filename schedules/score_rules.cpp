@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "dsl/adjoints.h"
+#include "dsl/constant_factors.h"
 #include "dsl/philox.h"
 #include "dsl/simplify.h"
 #include "schedules/elementwise.h"
@@ -137,7 +138,7 @@ Expr changed_by(const ScoreRule& rule, const Expr& score, const ScorePlace& at) 
         throw_error(Error, "attention: the rule for scores returns {}, scores are f32; cast(f32, ..) what it makes",
                     name_of(changed.type()));
     if (!score.as<FloatConstant>()) check_depends(rule, at);
-    return changed;
+    return join_constants(changed);
 }
 
 Expr weighed_by(const WeightRule& rule, const Expr& weight, const ScorePlace& at) {

@@ -60,8 +60,8 @@ struct AttentionRules {
     WeightRule weights = {};
     Tensor sinks = {};  ///< f32 [heads]
 };
-/// What the rule makes of a score, or of a weight. Throws Error if that is no f32, or if no score is part of it at any
-/// place.
+/// What the rule makes of a score, constants put together, or of a weight. Throws Error if that is no f32, or if no score
+/// is part of it at any place.
 Expr changed_by(const ScoreRule& rule, const Expr& score, const ScorePlace& at);
 Expr weighed_by(const WeightRule& rule, const Expr& weight, const ScorePlace& at);
 /// What rules make the adjoint of an argument, an element of `argument`, of the adjoint of their result.

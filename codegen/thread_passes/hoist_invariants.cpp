@@ -8,6 +8,7 @@
 #include "codegen/access/access.h"
 #include "codegen/thread_ir/thread_walk.h"
 #include "codegen/thread_passes/divisions.h"
+#include "codegen/thread_passes/evaluation.h"
 #include "codegen/thread_passes/hoist_conditions.h"
 #include "codegen/thread_passes/thread_passes.h"
 
@@ -164,9 +165,7 @@ private:
 
     /// One of the expression's, which the first of a select, of && and of || may guard.
     Expr child(const Expr& expr, size_t k, const Site& site) {
-        const Binary* node = expr.as<Binary>();
-        const bool guards = expr.as<Select>() || (node && (node->op == BinaryOp::And || node->op == BinaryOp::Or));
-        const bool outside = std::exchange(guarded_, guarded_ || (guards && k > 0));
+        const bool outside = std::exchange(guarded_, guarded_ || is_guarded(expr, k));
         Expr changed = expression(children(expr)[k], site);
         guarded_ = outside;
         return changed;

@@ -9,6 +9,7 @@
 
 #include "codegen/access/access.h"
 #include "codegen/thread_ir/thread_walk.h"
+#include "codegen/thread_passes/evaluation.h"
 #include "codegen/thread_passes/thread_passes.h"
 #include "dsl/deep.h"
 
@@ -45,11 +46,8 @@ struct Node {
 
 /// Operands that only one outcome of the first one leads to.
 std::optional<Case::Side> side_of(const Expr& parent, size_t kid) {
-    if (kid == 0) return {};
-    if (parent.as<Select>()) return kid == 1 ? Case::First : Case::Second;
-    const Binary* node = parent.as<Binary>();
-    if (node && (node->op == BinaryOp::And || node->op == BinaryOp::Or)) return Case::First;
-    return {};
+    if (!is_guarded(parent, kid)) return {};
+    return parent.as<Select>() && kid == 2 ? Case::Second : Case::First;
 }
 
 int own_weight(const Expr& expr) {
@@ -57,26 +55,6 @@ int own_weight(const Expr& expr) {
     if (const Load* load = expr.as<Load>()) return load->buffer->memory == Memory::Registers ? 0 : 1;
     if (const Unary* node = expr.as<Unary>()) return node->op >= UnaryOp::Sqrt ? 2 : 1;
     return 1;
-}
-
-/// An array of registers has nothing beside its elements: what reads there may only stand behind the conditions that
-/// keep it from doing so.
-bool is_inside(const Load& load, const KnownBounds& bounds) {
-    const BufferNode& array = *load.buffer;
-    for (size_t d = 0; d < rank_of(array); ++d) {
-        Interval index = bounds.of(load.indices[d]);
-        if (index.min.value_or(-1) < 0 || !index.max || *index.max >= require_constant(array.shape[d])) return false;
-    }
-    return true;
-}
-
-bool is_pure_by_itself(const Expr& expr, const KnownBounds& bounds) {
-    if (const Load* load = expr.as<Load>())
-        return load->buffer->memory == Memory::Registers && is_inside(*load, bounds);
-    if (expr.as<Exchange>()) return false;
-    const Binary* node = expr.as<Binary>();
-    bool divides = node && is_integer(expr.type()) && (node->op == BinaryOp::Div || node->op == BinaryOp::Mod);
-    return !divides || as_constant(node->b).value_or(0) > 0;
 }
 
 /// An expression of a statement; `computed` on a GPU too, as checks are not.

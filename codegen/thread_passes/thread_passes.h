@@ -36,6 +36,22 @@ ThreadKernel narrow_pairs(const ThreadKernel& kernel);
 ///                                                         s[q] = select(q <= threshold, t[q], 0)
 ThreadKernel name_thresholds(const ThreadKernel& kernel);
 
+/// Makes f32 of whole numbers apart from what unrolled loops add to them: these are constants then, and the rest is one
+/// cast for all copies. Exact, as far as f32 has all numbers.
+///
+///     unroll n < 16                                     unroll n < 16
+///       y[n] = cast(f32, n + row * 16)                    y[n] = cast(f32, row * 16) + cast(f32, n)
+ThreadKernel split_casts(const ThreadKernel& kernel);
+
+/// Computes quotients and functions of floats that unrolled loops would compute again once in front of these, where
+/// compilers do not: behind a condition, whatever that says, and of functions. They read registers that no statement of
+/// the loops changes.
+///
+///     unroll n < 16                                     float l_reciprocal = 1 / l
+///       y[n] = select(seen, x[n] * (1 / l), 0)          unroll n < 16
+///                                                         y[n] = select(seen, x[n] * l_reciprocal, 0)
+ThreadKernel hoist_values(const ThreadKernel& kernel);
+
 /// Names the values that an expression uses more than once, in front of the statement, and parts of expressions that
 /// are too deep for compilers. What reads memory, or may divide by zero, is evaluated where the expression evaluates it
 /// only.

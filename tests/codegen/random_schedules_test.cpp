@@ -85,7 +85,8 @@ std::vector<double> execute(const Schedule& s, Machine machine, const std::strin
     for (const Nest& nest : tree.nests) {
         ThreadKernel kernel = lower_to_threads(tree, nest, s.target(), {}, notes);
         verify_thread_ir(kernel);
-        kernel = narrow_indices(insert_barriers(drop_aliases(hoist_invariants(name_values(join_loops(drop_units(kernel)))))));
+        kernel = narrow_indices(insert_barriers(
+            drop_aliases(hoist_invariants(name_values(hoist_values(split_casts(join_loops(drop_units(kernel)))))))));
         verify_thread_ir(kernel);
         for (const Buffer& buffer : kernel.arguments) {
             int64_t count = 1;

@@ -8,12 +8,21 @@ namespace tw {
 template <int N, class T>
 struct alignas(N * sizeof(T)) Vector { T elements[N]; };
 
-/// N neighbouring elements by one access.
+/// N neighbouring elements by one access: of 2 bytes as words, so that what becomes of halves needs none taken out.
 template <int N, class T>
 __device__ inline void load(T* registers, const T* memory) {
-    const Vector<N, T> vector = *reinterpret_cast<const Vector<N, T>*>(memory);
+    if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+        const Vector<N / 2, unsigned> words = *reinterpret_cast<const Vector<N / 2, unsigned>*>(memory);
 #pragma unroll
-    for (int i = 0; i < N; ++i) registers[i] = vector.elements[i];
+        for (int i = 0; i < N; ++i) {
+            const unsigned short half = static_cast<unsigned short>(words.elements[i / 2] >> i % 2 * 16);
+            registers[i] = *reinterpret_cast<const T*>(&half);
+        }
+    } else {
+        const Vector<N, T> vector = *reinterpret_cast<const Vector<N, T>*>(memory);
+#pragma unroll
+        for (int i = 0; i < N; ++i) registers[i] = vector.elements[i];
+    }
 }
 
 /// N neighbouring elements by one access.

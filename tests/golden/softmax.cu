@@ -9,9 +9,9 @@ struct bf16 { unsigned short bits; };
 __device__ inline unsigned float_bits(float x) { return __float_as_uint(x); }
 __device__ inline float bits_float(unsigned bits) { return __uint_as_float(bits); }
 
-/// One instruction, whichever half of a register has the bits; a shift would take the upper half out first.
+/// One instruction of a half of a word: a shift, or a mask of the upper one.
 __device__ inline float cvt_f32_bf16(unsigned short bits) {
-    return bits_float(__byte_perm(bits, 0, 0x1044));
+    return bits_float(static_cast<unsigned>(bits) << 16);
 }
 
 __device__ inline bf16 to_bf16(float x) {

@@ -84,6 +84,7 @@ constexpr const char* tensor_core_products = "gemm_bf16_64x64x64_tb_tile32x32x16
 constexpr const char* hopper_products = "gemm_bf16_128x64x128_tb_tile128x64x64g2s2r64b";
 
 constexpr const char* attention = "attention_bf16_1x1x64x64_tile64x32s2";
+constexpr const char* attention_by_rule = "attention_bf16_1x1x64x64_alibi_tile64x32s2";
 
 constexpr Example examples[] = {
     {"apply_fragment_layouts", tensor_core_products},
@@ -112,6 +113,8 @@ constexpr Example examples[] = {
     {"join_loops", hopper_products},
     {"narrow_pairs", "attention_e4m3_1x1x64x32_tile64x32s2"},
     {"name_thresholds", "attention_bf16_1x1x64x64_causal_tile64x64s2"},
+    {"split_casts", attention_by_rule},
+    {"hoist_values", attention_by_rule},
     {"name_values", "gelu_bias_7x37_f32"},
     {"hoist_invariants", products},
     {"drop_aliases", hopper_products},

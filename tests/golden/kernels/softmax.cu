@@ -43,9 +43,9 @@ struct bf16 { unsigned short bits; };
 __device__ inline unsigned float_bits(float x) { return __float_as_uint(x); }
 __device__ inline float bits_float(unsigned bits) { return __uint_as_float(bits); }
 
-/// One instruction, whichever half of a register has the bits; a shift would take the upper half out first.
+/// One instruction of a half of a word: a shift, or a mask of the upper one.
 __device__ inline float cvt_f32_bf16(unsigned short bits) {
-    return bits_float(__byte_perm(bits, 0, 0x1044));
+    return bits_float(static_cast<unsigned>(bits) << 16);
 }
 
 __device__ inline bf16 to_bf16(float x) {
@@ -66,12 +66,21 @@ __device__ inline void griddepcontrol_launch_dependents() {
 template <int N, class T>
 struct alignas(N * sizeof(T)) Vector { T elements[N]; };
 
-/// N neighbouring elements by one access.
+/// N neighbouring elements by one access: of 2 bytes as words, so that what becomes of halves needs none taken out.
 template <int N, class T>
 __device__ inline void load(T* registers, const T* memory) {
-    const Vector<N, T> vector = *reinterpret_cast<const Vector<N, T>*>(memory);
+    if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+        const Vector<N / 2, unsigned> words = *reinterpret_cast<const Vector<N / 2, unsigned>*>(memory);
 #pragma unroll
-    for (int i = 0; i < N; ++i) registers[i] = vector.elements[i];
+        for (int i = 0; i < N; ++i) {
+            const unsigned short half = static_cast<unsigned short>(words.elements[i / 2] >> i % 2 * 16);
+            registers[i] = *reinterpret_cast<const T*>(&half);
+        }
+    } else {
+        const Vector<N, T> vector = *reinterpret_cast<const Vector<N, T>*>(memory);
+#pragma unroll
+        for (int i = 0; i < N; ++i) registers[i] = vector.elements[i];
+    }
 }
 
 /// N neighbouring elements by one access.
