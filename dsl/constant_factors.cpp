@@ -26,13 +26,21 @@ const Binary* binary_of(const Expr& expr, BinaryOp op) {
     return node && node->op == op ? node : nullptr;
 }
 
+/// Larger summands would cost the values that they stand behind their last digits: (1 - x) * 1e9 is exact at x = 1, and
+/// 1e9 - x * 1e9 is not where more is added to the product first. Other factors would leave the range of f32.
+constexpr double largest_summand = 64, largest_factor = 0x1p32, smallest_factor = 0x1p-32;
+
+bool is_moderate(double factor) { return std::abs(factor) >= smallest_factor && std::abs(factor) <= largest_factor; }
+
 /// What expressions are, each looked at once.
 class Taker {
 public:
     /// The factor may be negative.
     ScaledExpr taken(const Expr& expr) {
         if (auto known = known_.find(expr.id()); known != known_.end()) return known->second;
-        return known_[expr.id()] = of(expr);
+        ScaledExpr result = of(expr);
+        if (!is_moderate(result.factor) || !(std::abs(result.offset) <= largest_summand)) result = of_others(expr);
+        return known_[expr.id()] = result;
     }
 
     ScaledExpr taken_above_zero(const Expr& expr) {
@@ -60,11 +68,10 @@ private:
         return {with_children(expr, kids)};
     }
 
-    ScaledExpr of_product(const Expr& expr, const Expr& operand, double factor) {
+    ScaledExpr of_product(const Expr& operand, double factor) {
         ScaledExpr inner = taken(operand);
         inner.factor *= factor, inner.offset *= factor;
-        const bool in_range = std::isfinite(inner.factor) && inner.factor != 0 && std::isfinite(inner.offset);
-        return in_range ? inner : of_others(expr);
+        return inner;
     }
 
     ScaledExpr of_sum(const Expr& operand, double sign, double offset) {
@@ -78,9 +85,7 @@ private:
         ScaledExpr a = taken(node.a), b = taken(node.b);
         for (ScaledExpr* each : {&a, &b})
             if (each->offset != 0) *each = {each->value()};
-        const double factor = a.factor * b.factor;
-        if (!std::isfinite(factor) || factor == 0) return of_others(expr);
-        return {with_children(expr, {a.rest, b.rest}), factor};
+        return {with_children(expr, {a.rest, b.rest}), a.factor * b.factor};
     }
 
     /// x * c + u * v is (x + (u / c) * v) * c, where u may be the same for many elements.
@@ -91,7 +96,7 @@ private:
         if (!left || !right) return sum;
         const double *of_left = finite_constant(left->b), *of_right = finite_constant(right->b);
         if (of_right && !of_left) std::swap(left, right), std::swap(of_left, of_right);
-        if (!of_left || of_right || *of_left <= 0 || !std::isfinite(1 / *of_left)) return sum;
+        if (!of_left || of_right || *of_left <= 0 || !is_moderate(*of_left)) return sum;
         const Expr scaled = right->a * constant(right->a.type(), 1 / *of_left);
         return {left->a + scaled * right->b, *of_left, sum.offset};
     }
@@ -110,8 +115,8 @@ private:
         if (!left && !right)
             return node.op == BinaryOp::Add || node.op == BinaryOp::Sub ? of_summands(expr, node) : of_others(expr);
         switch (node.op) {
-            case BinaryOp::Mul: return right ? of_product(expr, node.a, *right) : of_product(expr, node.b, *left);
-            case BinaryOp::Div: return right ? of_product(expr, node.a, 1 / *right) : of_others(expr);
+            case BinaryOp::Mul: return right ? of_product(node.a, *right) : of_product(node.b, *left);
+            case BinaryOp::Div: return right ? of_product(node.a, 1 / *right) : of_others(expr);
             case BinaryOp::Add: return right ? of_sum(node.a, 1, *right) : of_sum(node.b, 1, *left);
             case BinaryOp::Sub: return right ? of_sum(node.a, 1, -*right) : of_sum(node.b, -1, *left);
             default: return of_others(expr);

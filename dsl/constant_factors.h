@@ -10,8 +10,8 @@ struct ScaledExpr {
     double factor = 1, offset = 0;
     Expr value() const;
 };
-/// The expression, equal as real numbers, not in how it is rounded: factors and summands that are constants are one of
-/// each, and stand behind everything else, also behind a select whose other side is -infinity. Within what stands in
+/// The expression, equal as real numbers, not in how it is rounded: factors and summands that are constants, unless they
+/// are so large or small that digits would be lost or overflow, are one of each, and stand behind everything else, also behind a select whose other side is -infinity. Within what stands in
 /// front of them, operands of functions and of sums and products without constants, they are put together as well. So
 /// select(c, (x * 2 + 1) * 3, -infinity) is select(c, x, -infinity) * 6 + 3.
 ScaledExpr take_constants(const Expr& expr);

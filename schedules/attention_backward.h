@@ -83,8 +83,8 @@ struct GradientTiles {
 /// alone.
 GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, bool rule_skips = false,
                              int64_t most_kept_bytes = int64_t{8} << 30);
-/// Of a rule that reads these for each row and key.
-GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, const std::vector<PairInput>& of_pairs,
+/// Of a rule for scores.
+GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, const ScoreRule& rule,
                              bool rule_skips = false, int64_t most_kept_bytes = int64_t{8} << 30);
 /// Throws Error if a size is not positive.
 void require_gradient_tiles(const GradientTiles& tiles, TW_HERE);

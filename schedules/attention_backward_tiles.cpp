@@ -38,6 +38,13 @@ bool keeps_adjoints(const AttentionShape& shape, bool rule_skips, int64_t most_k
            bytes <= most_kept_bytes;
 }
 
+/// Of a thread's registers, slopes of scores take as many as the scores. Measured, for head size 128: 2.24 ms instead
+/// of 2.46, 2.44 instead of 2.67.
+int64_t step_with_slopes(const AttentionShape& shape) {
+    const int64_t depth = std::max(shape.depth, shape.width);
+    return depth <= 96 ? 64 : 48;
+}
+
 }  // namespace
 
 GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, bool rule_skips,
@@ -62,9 +69,12 @@ GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, 
     return tiles;
 }
 
-GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, const std::vector<PairInput>& of_pairs,
-                             bool rule_skips, int64_t most_kept_bytes) {
+GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, const ScoreRule& rule, bool rule_skips,
+                             int64_t most_kept_bytes) {
     GradientTiles tiles = gradient_tiles(shape, target, rule_skips, most_kept_bytes);
+    if (!rule) return tiles;
+    const std::vector<PairInput> of_pairs = declare_attention(shape, rule, rule_skips).of_pairs;
+    if (tiles.passes.together && slope_depends_on_score(rule)) tiles.key_step = step_with_slopes(shape);
     int64_t bytes_of_pair = 0;
     for (const PairInput& each : of_pairs) bytes_of_pair += bytes_of(each.tensor.type());
     const int64_t of_head = (padded_head(shape.depth) + padded_head(shape.width)) * bytes_of(shape.type);

@@ -172,7 +172,7 @@ std::optional<CatalogEntry> attention_gradients_entry(const std::string& name) {
             const AttentionShape& shape = named.forward.shape;
             const AttentionRules of = rules_of(named.forward);
             const std::vector<PairInput> pairs = declare_attention(shape, of.score, of.skips).of_pairs;
-            GradientTiles tiles = named.tiles ? *named.tiles : gradient_tiles(shape, target, pairs, of.skips);
+            GradientTiles tiles = named.tiles ? *named.tiles : gradient_tiles(shape, target, of.score, of.skips);
             tiles.passes.of_pairs = tiles.passes.kept && !pairs.empty();
             return attention_gradients_schedule(
                 declare_attention_gradients(shape, tiles.passes, of.score, of.skips, {}, of.sinks), shape, tiles,

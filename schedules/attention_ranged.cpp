@@ -69,7 +69,8 @@ RangedAttention declare_ranged_attention(const AttentionShape& shape, const Varl
     a.w = a.p;
     if (rules.weights)
         a.w = compute(named("w"), {B, H, S, of.most()}, [&](Expr b, Expr h, Expr i, Expr j) {
-            return weighed_by(rules.weights, a.p(b, h, i, j), place(b, h, i, j));
+            const ScorePlace at = place(b, h, i, j);  // behind the last key there is nothing that a rule might read
+            return select(at.key < shape.keys, weighed_by(rules.weights, a.p(b, h, i, j), at), 0.0);
         });
     a.l = compute(named("l"), {B, H, S}, [&](Expr b, Expr h, Expr i) {
         const Axis j = of.axis("j2", b, i);

@@ -49,10 +49,13 @@ void declare_softmax(const VarlenShape& shape, const VarlenTiles& tiles,
     const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0)),
                  scale = rules.score ? to_base_2 : to_base_2 * to_score;
     Axis d = reduce_axis("d", D);
+    auto sees = [&](const Expr& i, const Expr& j) {
+        return cast(i64, a.seen(i, 0)) <= j && j < cast(i64, a.seen(i, 1));
+    };
     a.s = compute("s", {H, S, most}, [&](Expr h, Expr i, Expr j) {
         Expr score = sum(cast(f32, a.q(i, h, d)) * cast(f32, a.k_tile(i / tiles.rows, j, h / shape.group, d)), d);
         if (rules.score) score = changed_by(rules.score, score * to_score, place_of_row(a.places, h, i, j));
-        return select(cast(i64, a.seen(i, 0)) <= j && j < cast(i64, a.seen(i, 1)), score, -infinity);
+        return select(sees(i, j), score, -infinity);
     });
     a.m = compute("m", {H, S}, [&](Expr h, Expr i) {
         const Axis j = keys_of(i);
@@ -63,7 +66,8 @@ void declare_softmax(const VarlenShape& shape, const VarlenTiles& tiles,
     a.w = a.p;
     if (rules.weights)
         a.w = compute("w", {H, S, most}, [&](Expr h, Expr i, Expr j) {
-            return weighed_by(rules.weights, a.p(h, i, j), place_of_row(a.places, h, i, j));
+            // What is not seen has no place at which a rule might read.
+            return select(sees(i, j), weighed_by(rules.weights, a.p(h, i, j), place_of_row(a.places, h, i, j)), 0.0);
         });
     a.l = compute("l", {H, S}, [&](Expr h, Expr i) {
         const Axis j = keys_of(i);

@@ -32,7 +32,8 @@ WalkedScores declare_walked_scores(int64_t depth, const AttentionRules& rules, c
     of.w = of.p;
     if (rules.weights)
         of.w = compute("w" + at.suffix, at.extents, [&](const Indices& e) {
-            return by_views(weighed_by(rules.weights, element_of(of.p, e), at.place(e)), e);
+            // What is not seen has no place at which a rule might read.
+            return select(at.is_seen(e), by_views(weighed_by(rules.weights, element_of(of.p, e), at.place(e)), e), 0.0);
         });
     of.dp = compute("dp" + at.suffix, at.extents, [&](const Indices& e) { return at.of_values(e); });
     of.ds = compute("ds" + at.suffix, at.extents, [&](const Indices& e) {
@@ -41,8 +42,9 @@ WalkedScores declare_walked_scores(int64_t depth, const AttentionRules& rules, c
         if (rules.weights) of_weight = adjoint_of_argument(weighed_by(rules.weights, p, at.place(e)), of_weight, of.p);
         const Expr adjoint = p * (of_weight - at.delta(e));
         const Expr of_score = rules.score ? adjoint_of_argument(changed(e), adjoint, of.s) : adjoint;
-        // What is not seen has no place, and weighs 0: a slope of 1 needs none.
-        return equal(of_score, adjoint) ? by_views(adjoint, e) : select(at.is_seen(e), by_views(of_score, e), 0.0);
+        // What is not seen weighs 0: a slope of 1 needs no place, unless the weights' rule does.
+        return equal(of_score, adjoint) && !rules.weights ? by_views(adjoint, e)
+                                                          : select(at.is_seen(e), by_views(of_score, e), 0.0);
     });
     return of;
 }

@@ -167,6 +167,15 @@ bool reads(const Tensor& tensor, const Tensor& other) {
     return found;
 }
 
+bool slope_depends_on_score(const ScoreRule& rule) {
+    auto place = [](const char* name) { return make_expr(Type::I64, Variable{.name = name, .min = 0}); };
+    const Expr row = place("row");
+    const Tensor score = input("score", f32, {1});
+    const Expr element = score(int64_t{0}),
+               changed = rule(element, {place("batch"), place("head"), row, place("key"), row});
+    return contains(adjoint_of_argument(changed, constant(f32, 1.0), score), element);
+}
+
 ScoreRule in_turn(std::vector<ScoreRule> rules) {
     return [rules = std::move(rules)](const Expr& score, const ScorePlace& at) {
         Expr result = score;

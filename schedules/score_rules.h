@@ -69,6 +69,9 @@ Expr adjoint_of_argument(const Expr& result, const Expr& adjoint, const Tensor& 
 /// Whether the stage that computes the tensor reads the other one.
 bool reads(const Tensor& tensor, const Tensor& other);
 
+/// Whether what the rule makes the adjoint of a score of that of its result goes by the score, as of a soft cap.
+bool slope_depends_on_score(const ScoreRule& rule);
+
 /// One rule behind another.
 ScoreRule in_turn(std::vector<ScoreRule> rules);
 

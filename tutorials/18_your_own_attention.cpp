@@ -100,7 +100,7 @@ int main(int argc, char** argv) {
     lesson.run(schedule(capped), shape.flops(), "capped and biased");
 
     lesson.say("Its gradients follow the rule's derivative; scores are made again from what the forward pass saved:");
-    const GradientTiles gradient = gradient_tiles(shape, gpu);
+    const GradientTiles gradient = gradient_tiles(shape, gpu, soft_cap(30));
     const AttentionGradients back = declare_attention_gradients(shape, gradient.passes, soft_cap(30));
     for (const Tensor& each : {back.of_keys.s, back.of_keys.p, back.of_keys.ds}) lesson.show(each);
     lesson.run(attention_gradients_schedule(back, shape, gradient, gpu), flops_of_gradients(shape), "their gradients");
@@ -112,7 +112,7 @@ int main(int argc, char** argv) {
     const Tensor bias = input("bias", bf16, {1, heads, length, length});
     const Attention biased = declare_attention(shape, additive_bias(bias));
     lesson.run(schedule(biased), shape.flops(), "biased");
-    GradientTiles of_bias = gradient_tiles(shape, gpu, biased.of_pairs);
+    GradientTiles of_bias = gradient_tiles(shape, gpu, additive_bias(bias));
     of_bias.passes.kept = of_bias.passes.of_pairs = true;
     const AttentionGradients with_bias = declare_attention_gradients(shape, of_bias.passes, additive_bias(bias));
     for (const Tensor& each : {with_bias.ds_kept, with_bias.gradients_of_pairs[0]}) lesson.show(each);

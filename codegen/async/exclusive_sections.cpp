@@ -184,6 +184,33 @@ void check_groups(const TileKernel& kernel, const CiteStep& cite) {
             cite(first.step), kernel.exclusive.size(), groups, needed, there);
 }
 
+/// A warpgroup that has its turn for all iterations of a loop keeps the others from taking turns inside.
+class NestedTurns {
+public:
+    explicit NestedTurns(const CiteStep& cite, int step) : cite_(cite), step_(step) {}
+
+    void check(const TileStmt& stmt) {
+        if (is_instruction<BarrierSync>(stmt)) ++open_;
+        if (is_instruction<BarrierArrive>(stmt)) open_ = std::max(0, open_ - 1);  // the first opens the first turn
+        if (const TileLoop* loop = stmt.as<TileLoop>(); loop && open_ > 0 && has_turns(loop->body))
+            throw_error(Error,
+                        "{}exclusive: a section holds loop '{}', in which warpgroups take turns at another one, and "
+                        "would wait for each other for ever; leave out the stages behind the loop, or in front of it",
+                        cite_(step_), loop->variable.as<Variable>()->name);
+        for (const TileStmt& kid : children(stmt)) check(kid);
+    }
+
+private:
+    static bool has_turns(const TileStmt& stmt) {
+        bool found = false;
+        visit_ops(stmt, [&](const TileOp& op) { found = found || lone_instruction<BarrierSync>(op); });
+        return found;
+    }
+
+    const CiteStep& cite_;
+    int step_, open_ = 0;
+};
+
 }  // namespace
 
 TileKernel exclusive_sections(const TileKernel& kernel, const CiteStep& cite) {
@@ -195,6 +222,7 @@ TileKernel exclusive_sections(const TileKernel& kernel, const CiteStep& cite) {
         result.body = SectionMaker(result, section, barrier, cite).run();
         barrier += kernel.threads / threads_of_warpgroup;
     }
+    NestedTurns(cite, kernel.exclusive.back().step).check(result.body);
     return result;
 }
 

@@ -201,11 +201,11 @@ namespace {
 
 /// Who has its turn would wait for those who wait for theirs.
 void check_sections(const ThreadKernel& kernel) {
-    bool inside = false;
+    int open = 0;
     visit(kernel.body, [&](const ThreadStmt& stmt) {
-        if (instruction_of<BarrierSync>(stmt)) inside = true;
-        if (instruction_of<BarrierArrive>(stmt)) inside = false;
-        if (stmt.as<ThreadBarrier>() && inside)
+        if (instruction_of<BarrierSync>(stmt)) ++open;
+        if (instruction_of<BarrierArrive>(stmt)) open = std::max(0, open - 1);  // the first opens the first turn
+        if (stmt.as<ThreadBarrier>() && open > 0)
             throw_error(
                 Error,
                 "kernel {}: all threads meet at a barrier inside of an exclusive section, where warpgroups come "

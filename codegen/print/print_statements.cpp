@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 #include <limits>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -28,8 +30,9 @@ bool leads_in(const ThreadStmt& stmt) {
 
 class StatementPrinter {
 public:
-    StatementPrinter(const PrintContext& context, bool multiplies)
+    StatementPrinter(const PrintContext& context, bool multiplies, std::set<const BufferNode*> widened)
         : multiplies_(multiplies),
+          widened_(std::move(widened)),
           names_(context.names),
           bounds_(context.bounds),
           exprs_(context.exprs),
@@ -340,7 +343,7 @@ private:
         const Load* sum = cast ? cast->a.as<Load>() : nullptr;
         return multiplies_ && sum && sum->buffer->memory == Memory::Registers && cast->a.type() == f32 &&
                (store.value.type() == bf16 || store.value.type() == f16) &&
-               store.to.buffer->memory != Memory::Registers;
+               (store.to.buffer->memory != Memory::Registers || widened_.count(store.to.buffer.get()) > 0);
     }
 
     std::string text_of(const ThreadWide& wide) {
@@ -367,7 +370,8 @@ private:
         bounds_ = outside;
     }
 
-    const bool multiplies_;  // while its threads go on
+    const bool multiplies_;                      // while its threads go on
+    const std::set<const BufferNode*> widened_;  // registers of narrow elements that are read one by one
     Names& names_;
     KnownBounds& bounds_;
     ExprPrinter& exprs_;
@@ -382,11 +386,20 @@ private:
 
 void print_body(const ThreadStmt& body, const PrintContext& context) {
     bool multiplies = false;
+    std::set<const BufferNode*> widened;
     visit(body, [&](const ThreadStmt& stmt) {
         const Instruction* instruction = stmt.as<Instruction>();
         multiplies = multiplies || (instruction && std::get_if<Wgmma>(instruction));
+        const ThreadLet* let = stmt.as<ThreadLet>();
+        const ThreadStore* store = stmt.as<ThreadStore>();
+        if (let || store)
+            visit(let ? let->value : store->value, [&](const Expr& node) {
+                const Cast* cast = node.as<Cast>();
+                const Load* load = cast ? cast->a.as<Load>() : nullptr;
+                if (load && load->buffer->memory == Memory::Registers) widened.insert(load->buffer.get());
+            });
     });
-    StatementPrinter(context, multiplies).print(body);
+    StatementPrinter(context, multiplies, std::move(widened)).print(body);
 }
 
 std::string declaration(const BufferNode& buffer, const Names& names, ExprPrinter& exprs) {

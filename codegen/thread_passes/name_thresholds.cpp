@@ -22,6 +22,13 @@ bool is_harmless(const Expr& expr) {
     return harmless;
 }
 
+/// Whether all sums and products that it is made of are those of the integers: so is a difference of exact sides then.
+bool is_exact(const Expr& expr) {
+    bool exact = true;
+    visit(expr, [&](const Expr& node) { exact = exact && (!node.as<Binary>() || !may_wrap(node, {})); });
+    return exact;
+}
+
 bool mentions_any(const Expr& expr, const std::vector<Expr>& variables) {
     return std::ranges::any_of(variables, [&](const Expr& variable) { return contains(expr, variable); });
 }
@@ -100,6 +107,7 @@ private:
         if (left.rest.terms.empty() || right.rest.terms.empty()) return {};
         const Affine by_loops = left.unrolled - right.unrolled;
         const Expr threshold = simplify(to_expr(right.rest - left.rest));
+        if (!is_exact(threshold) || !is_exact(compared.a) || !is_exact(compared.b)) return {};
         if (by_loops.terms.empty() || mentions_any(threshold, inside_) || mentions_any(threshold, unrolled_)) return {};
         return binary(compared.op, to_expr(by_loops), named(threshold));
     }

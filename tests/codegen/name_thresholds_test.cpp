@@ -66,6 +66,9 @@ TEST(NameThresholds, OnlyWhereItSpares) {
         s.stays(loop(s.step, 8, {loop(s.i, 4, {loop(s.j, 2, {s.choose(s.step * 8 + s.i <= row)})})})));  // rolled
     EXPECT_TRUE(s.stays(s.in_loops(s.choose(s.step + s.i <= row + load(s.ids, {row})))));                // reads
     EXPECT_TRUE(s.stays(s.in_loops(only_if(s.step * 8 + s.i <= row, {s.choose(s.j < 1)}))));             // no choice
+    const Expr cutoff = scalar("cutoff", i64);  // what it and a place are apart may leave 64 bits
+    s.kernel.scalars = {cutoff};
+    EXPECT_TRUE(s.stays(s.in_loops(s.choose(cutoff < s.step * 8 + s.i))));
     EXPECT_TRUE(s.stays(unrolled(s.i, 4, {loop(s.step, 8, {unrolled(s.j, 2, {s.choose(s.step * 8 + s.i <= row)})})})));
 }
 

@@ -22,10 +22,11 @@ struct Variables {
     Expr x = scalar("x", f32), y = scalar("y", f32), c = scalar("c", f32);
 };
 
-double value_of(const Expr& expr, const Variables& v, const std::vector<double>& values) {
+double value_of(const Expr& expr, const Variables& v, const std::vector<double>& values,
+                Precision precision = Precision::Float64) {
     SlotMap slots;
     for (const Expr& each : {v.x, v.y, v.c}) slots.slot(each);
-    CompiledExpr compiled(expr, slots, no_memory, Precision::Float64);
+    CompiledExpr compiled(expr, slots, no_memory, precision);
     std::vector<Register> registers(static_cast<size_t>(slots.size()));
     for (size_t n = 0; n < values.size(); ++n) registers[n].real = values[n];
     return compiled.run(registers).real;
@@ -61,6 +62,38 @@ TEST(ConstantFactors, AreOneOfEach) {
     const ScaledExpr sum = take_constants(v.x * 0.25 + v.y * v.c);
     EXPECT_TRUE(equal(sum.rest, v.x + v.y * 4.0 * v.c));
     EXPECT_EQ(sum.factor, 0.25);
+}
+
+/// Masks that are added stay exact, and so does what only f32 could not hold.
+TEST(ConstantFactors, LoseNoDigits) {
+    const Variables v;
+    const Expr seen = v.c > 0.0;
+    const double f32_lowest = std::numeric_limits<float>::lowest();
+    const std::vector<Expr> exprs{v.x * 0.125 + (f(1.0) - v.y) * -1e9,
+                                  v.x * 0.125 + (v.y - 1.0) * 1e9,
+                                  v.x * 0.125 + (f(1.0) - v.y) * f32_lowest,
+                                  v.x * 0.125 + (f(1.0) - v.y) * -1e4,
+                                  v.x * 1e20 * 1e-30 * 1e12,
+                                  select(seen, v.x * 1e-30 * 1e-30, lowest),
+                                  (v.x * 1e-20) * (v.y * 1e-20) * 1e30,
+                                  (v.x + 12582912.0) - 12582912.0};
+    for (const Expr& expr : exprs)
+        for (double x : {-1.5, 0.3, 2.0, 1e-10})
+            for (double y : {0.0, 1.0})
+                for (double c : {-1.0, 1.0}) {
+                    const std::vector<double> at{static_cast<float>(x), y, c};
+                    const double expected = value_of(expr, v, at, Precision::Declared);
+                    const ScaledExpr scaled = take_constants(expr);
+                    const Expr behind = scaled.value();
+                    for (const Expr& made : {join_constants(expr), behind}) {
+                        const double value = value_of(made, v, at, Precision::Declared);
+                        EXPECT_TRUE(value == expected ||
+                                    std::abs(value - expected) <= 1e-6 * std::abs(expected) + 1e-37)
+                            << to_string(expr) << "\n"
+                            << to_string(made) << "\n"
+                            << expected << " " << value;
+                    }
+                }
 }
 
 /// Equal as real numbers, in no more operations.

@@ -175,6 +175,21 @@ TEST(ExclusiveSectionErrors, OfKernels) {
         target("sm_90a"), [](const Expr&) { return Expr(int64_t{24}); }, Memory::Shared);
     shared.s.exclusive({shared.t, shared.y});
     EXPECT_ERROR(build(shared.s), "all threads meet at a barrier inside of an exclusive section");
+    Sums within(
+        target("sm_90a"), [](const Expr&) { return Expr(int64_t{24}); }, Memory::Shared);
+    within.s.exclusive({within.t, within.y});
+    within.s.exclusive({within.t});
+    EXPECT_ERROR(build(within.s), "all threads meet at a barrier inside of an exclusive section");
+    Sums behind(target("sm_90a"), [](const Expr&) { return Expr(int64_t{24}); });
+    const Tensor w = compute("w", {256}, [&](Expr i) { return behind.y(i) * 2.0; });
+    Schedule both({w}, target("sm_90a"));
+    Loop i = both.loops<1>(w)[0];
+    both.bind(i, thread);
+    both.at(behind.y, i);
+    both.at(behind.t, both.reduce(behind.y));
+    both.exclusive({behind.t, behind.y});
+    both.exclusive({behind.y, w});
+    EXPECT_ERROR(build(both), "a section holds loop 'r', in which warpgroups take turns at another one");
     Sums apart(target("sm_90a"), [](const Expr&) { return Expr(int64_t{24}); });
     apart.s.exclusive({apart.t});
     EXPECT_NO_THROW(build(apart.s));

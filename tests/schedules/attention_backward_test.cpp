@@ -415,7 +415,7 @@ TEST_P(GradientKernels, OfBiases) {
                                   {chance() ? shape.batch : int64_t{1}, chance() ? 2 : 1, shape.rows, shape.keys});
         const ScoreRule rule = chance() ? in_turn({soft_cap(5), additive_bias(bias)}) : additive_bias(bias);
         const Attention forward = declare_attention(shape, rule);
-        GradientTiles tiles = gradient_tiles(shape, device_target(), forward.of_pairs);
+        GradientTiles tiles = gradient_tiles(shape, device_target(), rule);
         EXPECT_TRUE(tiles.stage_pairs);
         tiles.passes.kept = tiles.passes.of_pairs = true;
         const AttentionGradients declared = declare_attention_gradients(shape, tiles.passes, rule);

@@ -211,6 +211,26 @@ TEST_P(ChooseNeighbours, OfAnyLayerAreTheDeclared) {
     }
 }
 
+/// What is rounded for a result, and read again by sums, is not rounded in pairs: ptxas would do so while a lone
+/// instruction writes the numbers.
+TEST_P(ChooseNeighbours, SumsOfALoneInstructionCompile) {
+    Target target = tw::target("sm_90a");
+    target.multiprocessors = 6;
+    for (Type type : {f16, bf16}) {
+        Layer layer{.shape = {.images = 2,
+                              .height = 4,
+                              .width = 3,
+                              .channels = 16,
+                              .filters = 24,
+                              .kernel_h = 1,
+                              .kernel_w = 1,
+                              .type = type}};
+        layer.prologue = Prologue::F32Tensor;
+        layer.sums = Sums::Moments;
+        expect_compiles(build(choose_schedule(declared(layer), target)));
+    }
+}
+
 /// A layer whose sums are made over a raster by the model, in parts that are not what they look like.
 struct Parts {
     Tensor x = input("x", bf16, {1, 12, 12, 16}), w = input("w", bf16, {64, 5, 5, 16}),

@@ -163,6 +163,8 @@ TEST(LargeKernels, CompileWithoutSpills) {
                              "linear_cross_entropy_bf16_4096x4096x50264",
                              "linear_cross_entropy_gradients_bf16_16384x768x50304",
                              "attention_bf16_2x16x4096x64_causal",
+                             "attention_gradients_bf16_2x16x4096x128_softcap30_documents_bias",
+                             "attention_gradients_bf16_2x16x4096x64_softcap30a",
                              "attention_bf16_2x16x8192x64_causal",
                              "attention_bf16_1x16x16384x64_causal",
                              "attention_bf16_1x16x16384x64",
