@@ -6,7 +6,7 @@ include_guard()
 function(tw_add_test)
   cmake_parse_arguments(PARSE_ARGV 0 test "" "NAME;TIMEOUT" "SOURCES;LIBRARIES")
   if(NOT test_TIMEOUT)
-    set(test_TIMEOUT 120)
+    set(test_TIMEOUT 300)  # several times what any takes: others may share the cores
   endif()
   add_executable(${test_NAME} ${test_SOURCES})
   target_link_libraries(${test_NAME} PRIVATE ${test_LIBRARIES} tilewright_test_support)

@@ -106,6 +106,39 @@ void mark_unused_barriers(std::vector<ThreadTrace>& threads) {
             }
 }
 
+/// How many phases of a barrier must end for the waits of a thread, which takes them in turn; more than any if not.
+int phases_awaited(const ThreadTrace& thread, uint64_t place) {
+    int waits = 0, first = 0;
+    for (const auto* part : {&thread.before, &thread.after})
+        for (const TracedOperation& operation : *part) {
+            if (operation.kind != Kind::Wait || operation.place != place) continue;
+            if (waits == 0) first = operation.number;
+            if (operation.number != (first + waits) % 2) return std::numeric_limits<int>::max();
+            ++waits;
+        }
+    return waits - (first == 1);  // the phase before the first has ended
+}
+
+/// Arrivals at a barrier where one thread alone arrives, once a phase, behind those for the last phase that anybody
+/// waits for.
+void mark_unawaited_arrivals(std::vector<ThreadTrace>& threads) {
+    std::map<uint64_t, std::set<size_t>> arriving;
+    for (size_t t = 0; t < threads.size(); ++t)
+        for (const auto* part : {&threads[t].before, &threads[t].after})
+            for (const TracedOperation& operation : *part)
+                if (operation.kind == Kind::Arrival) arriving[operation.place].insert(t);
+    for (const auto& [place, by] : arriving) {
+        if (by.size() != 1) continue;
+        int awaited = 0;
+        for (const ThreadTrace& thread : threads) awaited = std::max(awaited, phases_awaited(thread, place));
+        ThreadTrace& thread = threads[*by.begin()];
+        for (auto* part : {&thread.before, &thread.after})
+            for (TracedOperation& operation : *part)
+                if (operation.kind == Kind::Arrival && operation.place == place && awaited-- <= 0)
+                    operation.kind = Kind::Idle;
+    }
+}
+
 /// Waits for the phase before the first, which has ended: each thread's first at a barrier, for parity 1.
 void mark_waits_for_nothing(std::vector<ThreadTrace>& threads) {
     for (ThreadTrace& thread : threads) {
@@ -330,6 +363,7 @@ void normalise(std::vector<ThreadTrace>& threads) {
     mark_dead_stores(threads);
     mark_unused_barriers(threads);
     mark_superfluous_waits(threads);
+    mark_unawaited_arrivals(threads);
     mark_waits_for_nothing(threads);
 }
 

@@ -127,6 +127,23 @@ TEST(CompareTraces, BarriersThatNobodyNeedsHaveNoEffect) {
               "");
 }
 
+TEST(CompareTraces, ArrivalsForPhasesThatNobodyWaitsForHaveNoEffect) {
+    auto told = [&](const std::vector<TracedOperation>& by_first, const std::vector<TracedOperation>& by_second = {}) {
+        return warpgroup({wait(9, 0), other(3), wait(9, 1)}, {{0, by_first}, {1, by_second}});
+    };
+    const Threads original = told({arrival(9), other(1), arrival(9), other(2), arrival(9)});
+    EXPECT_EQ(compared(original, told({arrival(9), other(1), arrival(9), other(2)})).reason,
+              "every thread does the same, but for what has no effect");
+    EXPECT_EQ(compared(original, told({arrival(9), other(1), other(2)})).reason, "");
+    EXPECT_EQ(compared(original, told({arrival(9), other(1), arrival(9), other(2)}, {arrival(9)})).reason, "");
+    // Who waits for one parity again and again goes by no phase that is known.
+    auto by_parity = [&](const std::vector<TracedOperation>& own) {
+        return warpgroup({wait(9, 0), other(3), wait(9, 0)}, {{0, own}});
+    };
+    EXPECT_EQ(compared(by_parity({arrival(9), arrival(9), arrival(9)}), by_parity({arrival(9), arrival(9)})).reason,
+              "");
+}
+
 TEST(CompareTraces, MoreWaitsCanOnlyHang) {
     const std::vector<TracedOperation> own = {wait(7, 0), products(1), other(3)},
                                        more = {wait(7, 0), products(0), wait(7, 1), other(3)};
