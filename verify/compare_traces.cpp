@@ -119,26 +119,6 @@ int phases_awaited(const ThreadTrace& thread, uint64_t place) {
     return waits - (first == 1);  // the phase before the first has ended
 }
 
-/// Arrivals at a barrier where one thread alone arrives, once a phase, behind those for the last phase that anybody
-/// waits for.
-void mark_unawaited_arrivals(std::vector<ThreadTrace>& threads) {
-    std::map<uint64_t, std::set<size_t>> arriving;
-    for (size_t t = 0; t < threads.size(); ++t)
-        for (const auto* part : {&threads[t].before, &threads[t].after})
-            for (const TracedOperation& operation : *part)
-                if (operation.kind == Kind::Arrival) arriving[operation.place].insert(t);
-    for (const auto& [place, by] : arriving) {
-        if (by.size() != 1) continue;
-        int awaited = 0;
-        for (const ThreadTrace& thread : threads) awaited = std::max(awaited, phases_awaited(thread, place));
-        ThreadTrace& thread = threads[*by.begin()];
-        for (auto* part : {&thread.before, &thread.after})
-            for (TracedOperation& operation : *part)
-                if (operation.kind == Kind::Arrival && operation.place == place && awaited-- <= 0)
-                    operation.kind = Kind::Idle;
-    }
-}
-
 /// Waits for the phase before the first, which has ended: each thread's first at a barrier, for parity 1.
 void mark_waits_for_nothing(std::vector<ThreadTrace>& threads) {
     for (ThreadTrace& thread : threads) {
@@ -296,6 +276,26 @@ Sameness why_same(const std::vector<ThreadTrace>& original, const std::vector<Th
     return {};
 }
 
+/// Arrivals at a barrier where one thread alone arrives, once a phase, behind those for the last phase that anybody
+/// waits for.
+void mark_unawaited_arrivals(std::vector<ThreadTrace>& threads) {
+    std::map<uint64_t, std::set<size_t>> arriving;
+    for (size_t t = 0; t < threads.size(); ++t)
+        for (const auto* part : {&threads[t].before, &threads[t].after})
+            for (const TracedOperation& operation : *part)
+                if (operation.kind == Kind::Arrival) arriving[operation.place].insert(t);
+    for (const auto& [place, by] : arriving) {
+        if (by.size() != 1) continue;
+        int awaited = 0;
+        for (const ThreadTrace& thread : threads) awaited = std::max(awaited, phases_awaited(thread, place));
+        ThreadTrace& thread = threads[*by.begin()];
+        for (auto* part : {&thread.before, &thread.after})
+            for (TracedOperation& operation : *part)
+                if (operation.kind == Kind::Arrival && operation.place == place && awaited-- <= 0)
+                    operation.kind = Kind::Idle;
+    }
+}
+
 /// Has the blocks ask in order for the boxes that threads with the same index ask for, each its n-th.
 Traces with_askers_in_order(Traces blocks) {
     std::map<std::pair<size_t, size_t>, std::vector<TracedOperation*>> boxes;  // of a thread, its n-th
@@ -335,6 +335,11 @@ Traces without_threads_behind(const Traces& original, Traces mutant) {
     return mutant;
 }
 
+Traces without_unawaited_arrivals(Traces blocks) {
+    for (std::vector<ThreadTrace>& threads : blocks) mark_unawaited_arrivals(threads);
+    return blocks;
+}
+
 Sameness why_same_blocks(const Traces& original, const Traces& mutant) {
     if (original.size() != mutant.size()) return {};
     Sameness all{kTheSame};
@@ -363,7 +368,6 @@ void normalise(std::vector<ThreadTrace>& threads) {
     mark_dead_stores(threads);
     mark_unused_barriers(threads);
     mark_superfluous_waits(threads);
-    mark_unawaited_arrivals(threads);
     mark_waits_for_nothing(threads);
 }
 
@@ -374,6 +378,8 @@ Sameness why_same(const Traces& original, const Traces& mutant) {
         return {same.reason + ", beside threads that do nothing", true};
     }
     Sameness same = why_same_blocks(original, mutant);
+    if (!same.reason.empty()) return same;
+    same = why_same_blocks(without_unawaited_arrivals(original), without_unawaited_arrivals(mutant));
     if (!same.reason.empty()) return same;
     same = why_same_blocks(with_askers_in_order(original), with_askers_in_order(mutant));
     if (same.reason.empty()) return {};

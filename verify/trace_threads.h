@@ -54,8 +54,8 @@ std::variant<Traces, Misuse, Undecided> trace_threads(Terms& terms, const codege
 
 /// Numbers of barriers that always the same threads use become those threads'. Idle are: stores to shared memory that
 /// nobody reads before they are overwritten; barriers at which nobody waits for more than the phase before the first,
-/// which has ended, and waits for that phase elsewhere; arrivals of a lone thread for phases that nobody waits for;
-/// waits for products behind which nothing is told or touched before another one for as many. Of one block.
+/// which has ended, and waits for that phase elsewhere; waits for products behind which nothing is told or
+/// touched before another one for as many. Of one block.
 void normalise(std::vector<ThreadTrace>& threads);
 
 /// Why the kernel behind `mutant` is as good as the one behind `original`; no reason: it may not be.
