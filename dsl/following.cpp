@@ -112,6 +112,8 @@ public:
                 value[relation.outer] = value[relation.whole] / relation.size;
                 value[relation.inner] = value[relation.whole] % relation.size;
             }
+            if (relation.kind == Relation::Kind::Mirror && value.count(relation.whole))
+                value[relation.inner] = relation.size - 1 - value[relation.whole];
             if (relation.kind == Relation::Kind::Align && value.count(relation.whole))
                 if (Expr shift = over_values(state_, relation.size, leader.roots, value); shift.defined())
                     value[relation.inner] = value[relation.whole] + shift;

@@ -195,6 +195,8 @@ private:
                 value[relation.outer] = value[relation.whole] / relation.size;
                 value[relation.inner] = value[relation.whole] % relation.size;
             }
+            if (relation.kind == Relation::Kind::Mirror && value.count(relation.whole))
+                value[relation.inner] = relation.size - 1 - value[relation.whole];
             if (relation.kind == Relation::Kind::Align && value.count(relation.whole))
                 if (Expr shift = over_values(state_, relation.size, leader.roots, value); shift.defined())
                     value[relation.inner] = value[relation.whole] + shift;
@@ -316,7 +318,7 @@ bool makes_updates(const State& state, int stage) {
 bool follows_terms(const State& state, int stage) {
     const StageRecord& record = state.stages[stage];
     return record.attach >= 0 && record.after &&
-           state.position(record.attach) >= state.first_reduce(leader_of(state, stage));
+           state.position(record.attach) >= state.around_results(leader_of(state, stage));
 }
 
 int follower_of_terms_around(const State& state, int stage) {

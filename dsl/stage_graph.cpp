@@ -31,6 +31,20 @@ int State::first_reduce(int stage) const {
     return static_cast<int>(std::find_if(order.begin(), order.end(), reduces) - order.begin());
 }
 
+int State::around_results(int stage) const {
+    const int first = first_reduce(stage);
+    if (!stages[stage].scan) return first;
+    const auto& order = stages[stage].order;
+    int behind = first;
+    for (size_t p = first; p < order.size(); ++p) {
+        const LoopRecord& loop = loops[order[p]];
+        if (!loop.reduces) continue;
+        if (is_thread(loop.level) && !is_constant(loop.extent, 1)) return static_cast<int>(p);
+        behind = static_cast<int>(p) + 1;
+    }
+    return behind;
+}
+
 int State::kernel_of(int stage) const {
     while (stages[stage].attach >= 0) stage = loops[stages[stage].attach].stage;
     return stage;
@@ -152,7 +166,7 @@ std::vector<int> enclosing_loops(const State& state, int loop) {
 
 bool stands_below(const State& state, int stage, bool in_update, int loop) {
     int owner = state.loops[loop].stage;
-    if (stage == owner) return in_update || state.position(loop) < state.first_reduce(owner);
+    if (stage == owner) return in_update || state.position(loop) < state.around_results(owner);
     const StageRecord& record = state.stages[stage];
     int attach = in_update && record.streams >= 0 ? record.streams : record.attach;
     if (attach < 0) return false;
@@ -195,6 +209,8 @@ std::vector<Expr> conditions_of(const State& state, const Relation& relation, co
 
 Expr loop_value(const State& state, int loop) {
     for (const Relation& relation : state.owner(loop).relations) {
+        if (relation.kind == Relation::Kind::Mirror && relation.whole == loop)
+            return relation.size - 1 - loop_value(state, relation.inner);
         if (relation.kind == Relation::Kind::Align && relation.whole == loop)
             return loop_value(state, relation.inner) - over_loops(state, relation.size, state.owner(loop));
         if (relation.kind == Relation::Kind::Split && relation.whole == loop)
