@@ -14,6 +14,7 @@
 #include "schedules/long_reductions.h"
 #include "schedules/outline_images.h"
 #include "schedules/redeclare_convolutions.h"
+#include "schedules/scan_rows.h"
 #include "schedules/share_reduction.h"
 #include "schedules/tiled_product.h"
 #include "schedules/transposed.h"
@@ -383,6 +384,8 @@ private:
             schedule_copy(s, *copy, stored);
         } else if (wants_sorting(s, stage))
             spread_results(s, s.scatter(stage), Threads);
+        else if (const auto along = scanned_loop(s, stage))
+            schedule_scan(s, stage, *along);
         else if (s.reduces(stage) && shareable_ && results_of(s, stage) <= FewResults && is_worth_sharing(s, stage))
             share_reduction(s, stage);
         else

@@ -103,8 +103,9 @@ private:
     void exchange(int64_t distance) {
         std::vector<Expr> other;
         for (const Expr& own : own_) other.push_back(exchanged(own, distance * coordinate_.stride));
-        const bool plain = befores_.empty() && is_symmetric(op_);
-        if (std::vector<Expr> values = combined(op_, own_, other); plain && !is_lazy(values[0])) {
+        const bool symmetric = is_symmetric(op_);
+        if (std::vector<Expr> values = combined(op_, own_, other);
+            symmetric && befores_.empty() && !is_lazy(values[0])) {
             stmts_.push_back(combine(values, op_.loops));
             return;
         }
@@ -115,8 +116,8 @@ private:
         put_behind(is_later, fetched, op_.loops);
         std::vector<Expr> left, right;
         for (size_t c = 0; c < own_.size(); ++c) {
-            left.push_back(select_unchecked(is_later, fetched[c], own_[c]));
-            right.push_back(select_unchecked(is_later, own_[c], fetched[c]));
+            left.push_back(symmetric ? own_[c] : select_unchecked(is_later, fetched[c], own_[c]));
+            right.push_back(symmetric ? fetched[c] : select_unchecked(is_later, own_[c], fetched[c]));
         }
         stmts_.push_back(combine(combined(op_, left, right), op_.loops));
         in_registers(arrays);

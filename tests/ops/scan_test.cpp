@@ -50,6 +50,17 @@ protected:
             s.bind(part, thread);
         }
     }
+
+    /// Parts for blocks, whose totals are a scan of their own.
+    void take_apart(Schedule& s, const Tensor& y, Loop running, Loop other) {
+        Stage totals = s.rfactor(y, s.split(running, between(1, 40), Tail::Mask)[0]);
+        Stage before = s.readers(totals)[0];
+        (void)other;
+        for (Loop loop : s.all_loops(before))
+            if (chance() && as_constant(s.extent(loop)).value_or(0) <= 16) s.bind(loop, thread);
+        if (chance()) s.bind(s.reduce(totals), thread);
+        split_among_threads(s, s.all_loops(y).back());
+    }
 };
 TW_ON_EACH_DEVICE(Scans);
 
@@ -61,13 +72,14 @@ TEST_P(Scans, AnyReducerAxisDirectionAndSchedule) {
         Schedule s({y}, device_target());
         auto [r, c] = s.loops<2>(y);
         Loop along = axis == 0 ? r : c, other = axis == 0 ? c : r;
-        const int form = between(0, 4);
+        const int form = between(0, 5);
         if (form > 0) {
             along = s.running(y, along);
             s.order(chance() ? std::vector<Loop>{other, along} : std::vector<Loop>{along, other});
         }
         if (form == 2) s.split(along, between(1, 9), Tail::Mask);
-        if (form > 2) split_among_threads(s, along);
+        if (form == 3 || form == 4) split_among_threads(s, along);
+        if (form == 5) take_apart(s, y, along, other);
         SCOPED_TRACE(s.trace_as_cpp());
         SCOPED_TRACE(s.to_string());
         const Bindings data = whole_numbers({y}, round);
