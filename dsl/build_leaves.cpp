@@ -58,10 +58,9 @@ Stmt TreeBuilder::finish_leaf(int stage, const std::vector<int>& bound, const Su
     Leaf finish = finishing_leaf(stage, conditions);
     std::vector<Expr> indices = place_in(p.storage, p.values);
     for (size_t o = 0; o < r.definition.finish.size(); ++o)
-        finish.stores.push_back(
-            {p.storage.buffers[o], indices,
-             simplify(cast_unchecked(p.storage.buffers[o]->type,
-                                     lower(stage, substitute(r.definition.finish[o], results))))});
+        finish.stores.push_back({p.storage.buffers[o], indices,
+                                 simplify(cast_unchecked(p.storage.buffers[o]->type,
+                                                         lower(stage, substitute(r.definition.finish[o], results))))});
     return make_stmt(std::move(finish));
 }
 

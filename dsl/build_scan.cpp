@@ -36,7 +36,8 @@ Stmt TreeBuilder::scan_of_threads(int stage, int outermost) {
     const int first_bound = state_.around_results(stage);
     const std::vector<int> share(order.begin() + first_bound, order.end());
     std::vector<int> inner;
-    std::ranges::copy_if(loops.all, std::back_inserter(inner), [&](int l) { return state_.position(l) >= first_bound; });
+    std::ranges::copy_if(loops.all, std::back_inserter(inner),
+                         [&](int l) { return state_.position(l) >= first_bound; });
     const bool steps = std::any_of(order.begin() + outermost, order.begin() + first_bound,
                                    [&](int l) { return state_.loops[l].reduces; });
     make_accumulators(stage, loops.all);
@@ -164,8 +165,7 @@ Stmt TreeBuilder::prefix_leaf(int stage, int loop) {
     for (size_t c = 0; c < p.ahead.size(); ++c)
         before.emplace_back(reducer.right[c], make_expr(p.ahead[c]->type, Load{p.ahead[c], p.indices}));
     for (size_t c = 0; c < p.ahead.size(); ++c)
-        combine.stores.push_back(
-            {p.ahead[c], p.indices, contract(simplify(substitute(reducer.combined[c], before)))});
+        combine.stores.push_back({p.ahead[c], p.indices, contract(simplify(substitute(reducer.combined[c], before)))});
     return make_stmt(std::move(combine));
 }
 

@@ -73,9 +73,7 @@ public:
 
 private:
     /// The index of the axis at which the iteration of the running loop is.
-    Expr element_at(const Expr& iteration) const {
-        return mirrored_ >= 0 ? extent_ - 1 - iteration : iteration;
-    }
+    Expr element_at(const Expr& iteration) const { return mirrored_ >= 0 ? extent_ - 1 - iteration : iteration; }
 
     std::vector<Expr> shape_of_parts() const {
         std::vector<Expr> shape = whole_.operation->shape;
@@ -152,8 +150,7 @@ private:
                                     const StageDefinition& other, const std::vector<Expr>& element) const {
         Substitution operands;
         for (size_t c = 0; c < accumulators.size(); ++c) {
-            const Expr read =
-                make_expr(accumulators[c].type(), Read{other.operation, static_cast<int>(c), element});
+            const Expr read = make_expr(accumulators[c].type(), Read{other.operation, static_cast<int>(c), element});
             operands.emplace_back(whole_.reducer->left[c], accumulator_first ? accumulators[c] : read);
             operands.emplace_back(whole_.reducer->right[c], accumulator_first ? read : accumulators[c]);
         }
@@ -202,8 +199,7 @@ int scan_in_parts(Edit& edit, int stage, int along, const std::string& call) {
                    "{}: stages stand under loop '{}' of '{}'; do this step before they are placed", call,
                    state.loops[loop].name, name);
     const auto split = std::ranges::find_if(record.relations, [&](const Relation& relation) {
-        return relation.kind == Relation::Kind::Split && relation.outer == along &&
-               relation.whole == record.scan->loop;
+        return relation.kind == Relation::Kind::Split && relation.outer == along && relation.whole == record.scan->loop;
     });
     const bool is_split = split != record.relations.end();
     user_check(is_split && Parts(edit, stage, *split).is_of_an_axis(), edit.where,

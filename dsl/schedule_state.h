@@ -68,8 +68,8 @@ struct MmaRecord {
 /// A reduction that runs along some of its data axes: see Schedule::running. All of its reduce loops are parts of
 /// `loop`; its update is over the data axes, the term that comes with the element.
 struct ScanRecord {
-    int loop = -1;            ///< iteration u of it has the terms up to u
-    Expr length;              ///< how many terms the element has, over the axes
+    int loop = -1;              ///< iteration u of it has the terms up to u
+    Expr length;                ///< how many terms the element has, over the axes
     bool is_exclusive = false;  ///< u instead of u + 1
 };
 

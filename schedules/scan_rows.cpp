@@ -42,7 +42,8 @@ void spread_columns(Schedule& s, const std::vector<Loop>& columns, Loop running)
 /// As many threads a row as have four terms each, whole steps of them one behind the other.
 void share_rows(Schedule& s, const std::vector<Loop>& rows, Loop running) {
     const int64_t wanted = (extent_of(s, running) + TermsOfThread - 1) / TermsOfThread;
-    const auto share = std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(wanted, 1))), 1, Threads);
+    const auto share =
+        std::clamp<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(wanted, 1))), 1, Threads);
     std::vector<Loop> order = rows;
     order.push_back(running);
     s.order(order);
