@@ -13,13 +13,13 @@ namespace {
 
 using State = Schedule::State;
 
-/// The stage's data axes in loop variables.
-Substitution axes_in_loops(const State& state, int stage, std::source_location where) {
+/// The stage's data axes in loop variables, one of them that of `known`.
+Substitution axes_in_loops(const State& state, int stage, int known, std::source_location where) {
     const StageRecord& record = state.stages[stage];
     const Region region = region_of(state, stage, where);
     Substitution axes;
     for (size_t d = 0; d < record.definition.axes.size(); ++d)
-        axes.emplace_back(record.definition.axes[d], region.lo[d] + loop_value(state, record.roots[d]));
+        axes.emplace_back(record.definition.axes[d], region.lo[d] + loop_value_over(state, record.roots[d], known));
     return axes;
 }
 
@@ -38,7 +38,7 @@ public:
     RunFinder(const State& state, int stage, int loop, std::source_location where)
         : definition_(state.stages[stage].definition),
           loop_(state.loops[loop]),
-          axes_(axes_in_loops(state, stage, where)),
+          axes_(axes_in_loops(state, stage, loop, where)),
           term_(definition_.reduce_axes[0]),
           length_(definition_.reduce_extents.empty() ? term_.as<Variable>()->extent : definition_.reduce_extents[0]) {}
 
@@ -195,8 +195,9 @@ Loop Schedule::running(const StageRef& scan, Loop loop, std::source_location whe
 void check_scan(const State& state, int stage, std::source_location where) {
     const StageRecord& record = state.stages[stage];
     const std::string& name = record.definition.name;
-    const Expr length = simplify(substitute(record.scan->length, axes_in_loops(state, stage, where)));
-    const Expr place = loop_value(state, record.scan->loop);
+    const int known = record.scan->loop;
+    const Expr length = simplify(substitute(record.scan->length, axes_in_loops(state, stage, known, where)));
+    const Expr& place = state.loops[known].variable;
     user_check(are_equal(length, record.scan->is_exclusive ? place : place + 1), where,
                "'{}' runs from the first of its terms on, but only elements in the middle are needed there; place it "
                "around the loop over them",

@@ -10,6 +10,9 @@ namespace tw {
 /// says. Nothing if its terms have no such condition.
 std::optional<StageDefinition> with_terms_by_length(const StageDefinition& definition);
 
+/// The value of a loop in terms of its descendants' variables, and of the variable of `known`, if that is one of them.
+Expr loop_value_over(const Schedule::State& state, int loop, int known);
+
 /// Throws Error if a scan no longer is one along its loop, or its loops break the rules of running().
 void check_scan(const Schedule::State& state, int stage, std::source_location where);
 

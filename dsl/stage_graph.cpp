@@ -3,6 +3,7 @@
 #include <functional>
 #include <set>
 
+#include "dsl/running.h"
 #include "dsl/schedule_state.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
@@ -207,20 +208,24 @@ std::vector<Expr> conditions_of(const State& state, const Relation& relation, co
     return {value < extent};
 }
 
-Expr loop_value(const State& state, int loop) {
+Expr loop_value_over(const State& state, int loop, int known) {
+    auto value = [&](int other) { return loop_value_over(state, other, known); };
+    if (loop == known) return state.loops[loop].variable;
     for (const Relation& relation : state.owner(loop).relations) {
         if (relation.kind == Relation::Kind::Mirror && relation.whole == loop)
-            return relation.size - 1 - loop_value(state, relation.inner);
+            return relation.size - 1 - value(relation.inner);
         if (relation.kind == Relation::Kind::Align && relation.whole == loop)
-            return loop_value(state, relation.inner) - over_loops(state, relation.size, state.owner(loop));
+            return value(relation.inner) - over_loops(state, relation.size, state.owner(loop));
         if (relation.kind == Relation::Kind::Split && relation.whole == loop)
-            return loop_value(state, relation.outer) * relation.size + loop_value(state, relation.inner);
+            return value(relation.outer) * relation.size + value(relation.inner);
         if (relation.kind == Relation::Kind::Fuse && relation.outer == loop)
-            return loop_value(state, relation.whole) / relation.size;
+            return value(relation.whole) / relation.size;
         if (relation.kind == Relation::Kind::Fuse && relation.inner == loop)
-            return loop_value(state, relation.whole) % relation.size;
+            return value(relation.whole) % relation.size;
     }
     return state.loops[loop].variable;
 }
+
+Expr loop_value(const State& state, int loop) { return loop_value_over(state, loop, -1); }
 
 }  // namespace tw

@@ -1,4 +1,6 @@
 // Scans: sums, maxima, recurrences of all terms up to a place, in linear work. Whole numbers, bit for bit.
+#include "dsl/declare_scan.h"
+#include "dsl/differentiate.h"
 #include "tests/ops/random_cases.h"
 #include "tests/ops/whole_numbers.h"
 #include "tests/support/expect_error.h"
@@ -191,7 +193,7 @@ TEST_P(Scans, WhatIsNoScanIsRefused) {
     });
     Tensor backwards = declared([&](Expr i, Expr t) {
         Axis from = reduce_axis("from", 16 - t);
-        return cast(f32, reduce(recurrence(), {cast(i32, x(i, t + from)), cast(i32, from)}, {from})[1]);
+        return cast(f32, reduce(recurrence(), {cast(i32, x(i, t + from)), cast(i32, x(i, t + from) + 1.0)}, {from})[1]);
     });
     Tensor y = declared([&](Expr i, Expr t) { return scan(sum, x(i, j), j, t); });
     auto run = [&](const Tensor& what, int loop) {
@@ -207,7 +209,7 @@ TEST_P(Scans, WhatIsNoScanIsRefused) {
     Schedule s = scheduled(y);
     auto [i, t] = s.loops<2>(y);
     Schedule touched = s;
-    touched.bind(touched.reduce(y), thread);
+    touched.split(touched.reduce(y), 4, Tail::Mask);
     EXPECT_ERROR(touched.running(y, t), "was scheduled already");
     EXPECT_ERROR(s.running(y, s.reduce(y)), "is no data loop of 'y'");
     s.running(y, t);

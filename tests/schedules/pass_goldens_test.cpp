@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "dsl/declare_scan.h"
 #include "ops/program.h"
 #include "schedules/catalog.h"
 #include "tests/support/expect_error.h"

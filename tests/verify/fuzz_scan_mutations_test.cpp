@@ -1,6 +1,7 @@
 // Mutations of scans that threads share: each is caught, or provably changes nothing.
 #include <gtest/gtest.h>
 
+#include "dsl/declare_scan.h"
 #include "schedules/catalog.h"
 #include "tests/verify/expect_all_caught.h"
 
