@@ -10,7 +10,7 @@ namespace {
 
 /// Rows of two warps in two steps; of a recurrence, whose pairs are not commutative, or of maxima from the end on.
 Schedule scanned_rows(const Target& target, bool recurrence) {
-    Tensor x = input("x", i32, {2, 240});
+    Tensor x = input("x", recurrence ? i32 : f32, {2, 240});
     Axis j = reduce_axis("j", 240);
     Reducer pairs = make_reducer(
         "recurrence", {constant(Type::I32, 1), constant(Type::I32, 0)},
@@ -20,7 +20,7 @@ Schedule scanned_rows(const Target& target, bool recurrence) {
         false);
     Tensor y = compute("y", {2, 240}, [&](Expr i, Expr t) {
         if (!recurrence) return scan(reduce_max, x(i, j), j, t, {.exclusive = true, .reverse = true});
-        return scan(pairs, {x(i, j), x(i, j) + 1}, j, t)[1];
+        return scan(pairs, {x(i, j) * 2 + 1, x(i, j)}, j, t)[1];  // odd: products tell all of their factors
     });
     Schedule s({y}, target);
     auto [i, t] = s.loops<2>(y);
