@@ -198,10 +198,10 @@ void check_scan(const State& state, int stage, std::source_location where) {
     const int known = record.scan->loop;
     const Expr length = simplify(substitute(record.scan->length, axes_in_loops(state, stage, known, where)));
     const Expr& place = state.loops[known].variable;
-    user_check(are_equal(length, record.scan->is_exclusive ? place : place + 1), where,
-               "'{}' runs from the first of its terms on, but only elements in the middle are needed there; place it "
-               "around the loop over them",
-               name);
+    user_check(
+        are_equal(length, record.scan->is_exclusive ? place : place + 1), where,
+        "'{}' runs along a loop from the first of its terms on, which this step would change; do it before running",
+        name);
     user_check(shared_loop(state, stage) < 0, where, "'{}' runs along a loop of its own, and cannot share another one",
                name);
     bool bound = false, serial_again = false;
@@ -218,11 +218,7 @@ void check_scan(const State& state, int stage, std::source_location where) {
                    loop.name, name, to_string(loop.level));
         serial_again = serial_again || (bound && !is_bound);
         bound = bound || is_bound;
-        user_check(
-            !bound || as_constant(loop.extent), where,
-            "loop '{}' of '{}' stands inside of threads and has {} iterations; what a thread keeps of them needs "
-            "a constant number: split it",
-            loop.name, name, to_string(loop.extent));
+        internal_check(!bound || as_constant(loop.extent), "what a thread keeps of '{}' has no constant size", name);
     }
 }
 

@@ -192,8 +192,6 @@ int scan_in_parts(Edit& edit, int stage, int along, const std::string& call) {
     State& state = edit.state;
     const StageRecord& record = state.stages[stage];
     const std::string& name = record.definition.name;
-    user_check(record.attach < 0, edit.where,
-               "{}: '{}' stands in another kernel, its parts would not; do this step before it is placed", call, name);
     for (int loop : record.order)
         user_check(attached_to(state, loop).empty(), edit.where,
                    "{}: stages stand under loop '{}' of '{}'; do this step before they are placed", call,

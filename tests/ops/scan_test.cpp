@@ -224,6 +224,25 @@ TEST_P(Scans, WhatIsNoScanIsRefused) {
     EXPECT_ERROR(s.bind(second, thread), "bind parts that stand directly in each other");
 }
 
+TEST_P(Scans, StepsThatWouldBreakOneAreRefused) {
+    Tensor x = input("x", f32, {8, 16});
+    Axis j = reduce_axis("j", 16);
+    Tensor y = compute("y", {8, 16}, [&](Expr i, Expr t) { return scan(sum, x(i, j), j, t); });
+    Tensor z = compute("z", {8, 16}, [&](Expr i, Expr t) { return scan(reduce_max, x(i, j), j, t); });
+    Schedule s({y, z}, device_target());
+    s.running(z, s.loops<2>(z)[1]);
+    Loop along = s.running(y, s.loops<2>(y)[1]);
+    EXPECT_ERROR(s.join_axes(y, 0, 1), "which this step would change; do it before running");
+    EXPECT_ERROR(s.stream({z, y}, along), "and cannot share another one");
+    Loop outer = s.split(along, 4)[0];
+    s.stage(y, x, Memory::Shared, outer);
+    EXPECT_ERROR(s.rfactor(y, outer), "do this step before they are placed");
+    Tensor guarded = compute("guarded", {8, 16}, [&](Expr i, Expr t) { return sum(select(j <= t, x(i, j), 0), j); });
+    Schedule atomic({guarded}, device_target());
+    Stage updates = atomic.rfactor(guarded, atomic.split(atomic.reduce(guarded), 4)[0], Combine::Atomic);
+    EXPECT_ERROR(atomic.running(updates, atomic.data_loops(updates)[2]), "reduces nothing");
+}
+
 TEST_P(Scans, OfDeclarationsThatAreNoneAreRefused) {
     Tensor x = input("x", f32, {16});
     Axis j = reduce_axis("j", 16);

@@ -20,7 +20,7 @@ Schedule scanned_rows(const Target& target, bool recurrence) {
         false);
     Tensor y = compute("y", {2, 240}, [&](Expr i, Expr t) {
         if (!recurrence) return scan(reduce_max, x(i, j), j, t, {.exclusive = true, .reverse = true});
-        return scan(pairs, {x(i, j) * 2 + 1, x(i, j)}, j, t)[1];  // odd: products tell all of their factors
+        return scan(pairs, {x(i, j) * 2 + 1, x(i, j) + 3}, j, t)[1];  // odd: products tell all of their factors
     });
     Schedule s({y}, target);
     auto [i, t] = s.loops<2>(y);
