@@ -47,8 +47,8 @@ Stmt TreeBuilder::combine_leaf(int stage, int loop) {
 }
 
 /// All iterations of the bound reduce loops have the result: each keeps it in its registers, the first writes
-/// memory.
-Stmt TreeBuilder::finish_leaf(int stage, const std::vector<int>& bound) {
+/// memory. `results` stand for accumulators that are not what the reduction has gathered.
+Stmt TreeBuilder::finish_leaf(int stage, const std::vector<int>& bound, const Substitution& results) {
     const StageRecord& r = record(stage);
     const Prepared& p = prepared_.at(stage);
     std::vector<Expr> conditions{p.data_mask};
@@ -58,9 +58,9 @@ Stmt TreeBuilder::finish_leaf(int stage, const std::vector<int>& bound) {
     Leaf finish = finishing_leaf(stage, conditions);
     std::vector<Expr> indices = place_in(p.storage, p.values);
     for (size_t o = 0; o < r.definition.finish.size(); ++o)
-        finish.stores.push_back(
-            {p.storage.buffers[o], indices,
-             simplify(cast_unchecked(p.storage.buffers[o]->type, lower(stage, r.definition.finish[o])))});
+        finish.stores.push_back({p.storage.buffers[o], indices,
+                                 simplify(cast_unchecked(p.storage.buffers[o]->type,
+                                                         lower(stage, substitute(r.definition.finish[o], results))))});
     return make_stmt(std::move(finish));
 }
 

@@ -60,11 +60,13 @@ TreeBuilder::Masks TreeBuilder::masks_of(int stage, const Prepared& p, bool with
         all.push_back(simple);
         if (!reduces) data.push_back(simple);
     };
-    for (const Relation& relation : r.relations)
-        if (relation.masked && (with_reduction || !state_.loops[relation.whole].reduces))
+    for (const Relation& relation : r.relations) {
+        const bool reduces = state_.loops[relation.whole].reduces && !r.scan;  // of a scan, elements go along
+        if (relation.masked && (with_reduction || !reduces))
             for (const Expr& condition :
                  conditions_of(state_, relation, lower_length(stage, state_.loops[relation.whole].extent)))
-                guard(condition, state_.loops[relation.whole].reduces);
+                guard(condition, reduces);
+    }
     if (with_reduction && r.streams >= 0 && has_masked_terms(state_, state_.loops[r.streams].stage))
         for (size_t a = 0; a < r.definition.reduce_axes.size(); ++a) {
             const Expr &axis = r.definition.reduce_axes[a], &same = axis.as<Variable>()->extent;
@@ -94,7 +96,8 @@ Expr TreeBuilder::of_first_term(int stage, const Expr& condition) const {
     for (const StageRecord& other : state_.stages)
         for (const Expr& axis : other.definition.reduce_axes) first.emplace_back(axis, integer(0));
     for (size_t l = 0; l < state_.loops.size(); ++l)
-        if (state_.loops[l].reduces && std::ranges::find(around, static_cast<int>(l)) == around.end())
+        if (state_.loops[l].reduces && !state_.owner(static_cast<int>(l)).scan &&
+            std::ranges::find(around, static_cast<int>(l)) == around.end())
             first.emplace_back(state_.loops[l].variable, integer(0));
     return substitute(condition, first);
 }

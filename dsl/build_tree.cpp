@@ -76,7 +76,7 @@ Stmt TreeBuilder::emit(int stage) {
     const StageRecord& r = record(stage);
     if (!r.definition.reducer) return nest(stage, 0, [&] { return finish_leaf(stage); });
     int outermost = state_.first_reduce(stage);
-    return nest(stage, 0, outermost, [&] { return reduction(stage, outermost); });
+    return nest(stage, 0, outermost, [&] { return r.scan ? scan(stage, outermost) : reduction(stage, outermost); });
 }
 
 Stmt TreeBuilder::nest(int stage, int from, const std::function<Stmt()>& inner) {

@@ -4,6 +4,7 @@
 
 #include "dsl/mma.h"
 #include "dsl/remember_regions.h"
+#include "dsl/running.h"
 #include "dsl/simplify.h"
 #include "dsl/stream.h"
 #include "support/error.h"
@@ -35,6 +36,8 @@ public:
         }
         for (size_t s = 0; s < state_.stages.size(); ++s)  // regions take all placements to be legal
             if (!state_.stages[s].inlined) check_chosen_extents(static_cast<int>(s));
+        for (size_t s = 0; s < state_.stages.size(); ++s)
+            if (state_.stages[s].scan && !state_.stages[s].inlined) check_scan(state_, static_cast<int>(s), where_);
         for (const auto& [out, in] : state_.in_place) check_in_place(out.name(), in.name());
     }
 
@@ -278,7 +281,7 @@ private:
     /// outermost.
     void check_order_of_terms(int stage) const {
         const StageRecord& record = state_.stages[stage];
-        if (!record.definition.reducer || record.definition.reducer->commutative) return;
+        if (!record.definition.reducer || record.definition.reducer->commutative || record.scan) return;
         bool inside = false;
         for (int id : record.order) {
             if (!loop(id).reduces) continue;

@@ -107,17 +107,7 @@ public:
             all.push_back(root >= 0);
             all.push_back(root < region.extent[d]);
         }
-        for (const Relation& relation : leader.relations) {
-            if (relation.kind == Relation::Kind::Split && value.count(relation.whole)) {
-                value[relation.outer] = value[relation.whole] / relation.size;
-                value[relation.inner] = value[relation.whole] % relation.size;
-            }
-            if (relation.kind == Relation::Kind::Align && value.count(relation.whole))
-                if (Expr shift = over_values(state_, relation.size, leader.roots, value); shift.defined())
-                    value[relation.inner] = value[relation.whole] + shift;
-            if (relation.kind == Relation::Kind::Fuse && value.count(relation.outer) && value.count(relation.inner))
-                value[relation.whole] = value[relation.outer] * relation.size + value[relation.inner];
-        }
+        add_parts_of_loops(state_, leader, value);
         for (int loop : loops_to(state_, leader_, record().attach))
             if (value.count(loop)) all.push_back(value[loop] == state_.loops[loop].variable);
         if (leader.attach < 0 || !leader.after) return all;

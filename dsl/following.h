@@ -37,6 +37,9 @@ struct Blocks {
 /// Of all such indices of a leader whose loops all are its own, where loops count blocks through, each once.
 std::vector<Blocks> blocks_made(const Schedule::State& state, int leader, int loop, std::source_location where);
 
+/// Adds values of the loops that come from those of the leader whose values are known.
+void add_parts_of_loops(const Schedule::State& state, const StageRecord& leader, std::map<int, Expr>& value);
+
 /// Whether the stage is one of updates, or made for a copy under its loops that makes them.
 bool makes_updates(const Schedule::State& state, int stage);
 /// Whether the stage stands behind the body of a loop inside the reduce loops of another: it keeps, with each

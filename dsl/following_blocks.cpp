@@ -63,7 +63,7 @@ std::optional<Blocks> blocks_of(const State& state, int leader, int loop, const 
 std::vector<Blocks> blocks_made(const State& state, int leader, int loop, std::source_location where) {
     std::vector<Blocks> all;
     const auto& axes = state.stages[leader].definition.axes;
-    if (state.stages[leader].attach >= 0 || state.position(loop) >= state.first_reduce(leader)) return all;
+    if (state.stages[leader].attach >= 0 || state.position(loop) >= state.around_results(leader)) return all;
     for (size_t s = 0; s < state.stages.size(); ++s) {
         if (!is_read_by(state, leader, static_cast<int>(s))) continue;
         for (const Expr& index : indices_read(state, leader, static_cast<int>(s))) {

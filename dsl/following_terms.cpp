@@ -190,17 +190,7 @@ private:
                 for (size_t a = 0; a < counted.size(); ++a)
                     if (counted[a].axis.same(atom))
                         value[leader.roots[a]] = simplify(own_.axes[axes[d].axis] / factor % counted[a].extent);
-        for (const Relation& relation : leader.relations) {
-            if (relation.kind == Relation::Kind::Split && value.count(relation.whole)) {
-                value[relation.outer] = value[relation.whole] / relation.size;
-                value[relation.inner] = value[relation.whole] % relation.size;
-            }
-            if (relation.kind == Relation::Kind::Align && value.count(relation.whole))
-                if (Expr shift = over_values(state_, relation.size, leader.roots, value); shift.defined())
-                    value[relation.inner] = value[relation.whole] + shift;
-            if (relation.kind == Relation::Kind::Fuse && value.count(relation.outer) && value.count(relation.inner))
-                value[relation.whole] = value[relation.outer] * relation.size + value[relation.inner];
-        }
+        add_parts_of_loops(state_, leader, value);
         return value;
     }
 
@@ -313,10 +303,26 @@ bool makes_updates(const State& state, int stage) {
     });
 }
 
+void add_parts_of_loops(const State& state, const StageRecord& leader, std::map<int, Expr>& value) {
+    for (const Relation& relation : leader.relations) {
+        if (relation.kind == Relation::Kind::Split && value.count(relation.whole)) {
+            value[relation.outer] = value[relation.whole] / relation.size;
+            value[relation.inner] = value[relation.whole] % relation.size;
+        }
+        if (relation.kind == Relation::Kind::Mirror && value.count(relation.whole))
+            value[relation.inner] = relation.size - 1 - value[relation.whole];
+        if (relation.kind == Relation::Kind::Align && value.count(relation.whole))
+            if (Expr shift = over_values(state, relation.size, leader.roots, value); shift.defined())
+                value[relation.inner] = value[relation.whole] + shift;
+        if (relation.kind == Relation::Kind::Fuse && value.count(relation.outer) && value.count(relation.inner))
+            value[relation.whole] = value[relation.outer] * relation.size + value[relation.inner];
+    }
+}
+
 bool follows_terms(const State& state, int stage) {
     const StageRecord& record = state.stages[stage];
     return record.attach >= 0 && record.after &&
-           state.position(record.attach) >= state.first_reduce(leader_of(state, stage));
+           state.position(record.attach) >= state.around_results(leader_of(state, stage));
 }
 
 int follower_of_terms_around(const State& state, int stage) {

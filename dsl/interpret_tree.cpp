@@ -59,9 +59,14 @@ struct CombineCode {
         Store total;
         int left, right;  // slots of the operands
     };
+    struct Prefix {
+        Store to;
+        int left;  // slot of the operand
+    };
     const Leaf* leaf;
     int across;  // the loop's slot
     std::vector<Component> components;
+    std::vector<Prefix> prefixes;  // none, or one a component
     std::vector<std::pair<std::string, int>> loops;
 };
 
@@ -155,12 +160,16 @@ struct TreeInterpreter::Compiled {
     }
 
     void compile_combine(const Leaf& leaf, std::vector<Node>& out) {
-        CombineCode code{&leaf, slots.slot(leaf.across.variable), {}, around};
+        CombineCode code{&leaf, slots.slot(leaf.across.variable), {}, {}, around};
         for (size_t c = 0; c < leaf.stores.size(); ++c) {
             const StoreTo& store = leaf.stores[c];
             Expr partial = make_expr(store.buffer->type, Load{store.buffer, store.indices});
             Store total{&place_of(store.buffer), {}, CompiledExpr(store.value, slots, resolve)};
             for (const Expr& index : store.indices) total.indices.emplace_back(index, slots, resolve);
+            if (c >= leaf.across.left.size()) {
+                code.prefixes.push_back({std::move(total), slots.slot(leaf.across.left[c - leaf.across.left.size()])});
+                continue;
+            }
             code.components.push_back({CompiledExpr(partial, slots, resolve), std::move(total),
                                        slots.slot(leaf.across.left[c]), slots.slot(leaf.across.right[c])});
         }
@@ -257,12 +266,24 @@ struct TreeInterpreter::Compiled {
             for (const auto& component : code.components) partials[p].push_back(component.partial.run(values));
         }
         for (size_t distance = 1; distance < partials.size(); distance *= 2)
-            for (size_t p = 0; p + distance < partials.size(); p += 2 * distance)
+            for (size_t p = 0; p + distance < partials.size(); p += 2 * distance) {
+                for (size_t later = p + distance; later < std::min(p + 2 * distance, partials.size()); ++later)
+                    add_before(code, later, partials[p]);
                 partials[p] = combined(code, partials[p], partials[p + distance]);
+            }
         for (size_t p = 0; p < partials.size(); ++p) {
             values[code.across].integer = static_cast<int64_t>(p);
             for (size_t c = 0; c < code.components.size(); ++c) store(code.components[c].total, partials[0][c]);
         }
+    }
+
+    /// What stands before the iteration's own part, with a part further left.
+    void add_before(const CombineCode& code, size_t iteration, const std::vector<Value>& left) {
+        values[code.across].integer = static_cast<int64_t>(iteration);
+        for (size_t c = 0; c < code.prefixes.size(); ++c) values[code.prefixes[c].left] = to_register(left[c]);
+        std::vector<Value> made;
+        for (const auto& prefix : code.prefixes) made.push_back(prefix.to.value.run(values));
+        for (size_t c = 0; c < made.size(); ++c) store(code.prefixes[c].to, made[c]);
     }
 
     std::vector<Value> combined(const CombineCode& code, const std::vector<Value>& left,

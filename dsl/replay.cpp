@@ -160,6 +160,9 @@ private:
             Stage stage = next_stage();
             Loop loop = next_loop();
             schedule_.rfactor(stage, loop, combine(), where_);
+        } else if (verb == "running") {
+            Stage stage = next_stage();
+            schedule_.running(stage, next_loop(), where_);
         } else if (verb == "reverse") {
             schedule_.reverse(next_loop(), where_);
         } else if (verb == "delay") {

@@ -4,6 +4,7 @@
 
 #include "dsl/edit.h"
 #include "dsl/parts.h"
+#include "dsl/scan_parts.h"
 #include "dsl/simplify.h"
 #include "dsl/stream.h"
 #include "dsl/update.h"
@@ -273,6 +274,7 @@ Stage Schedule::accumulators(const StageRef& reduction, std::source_location whe
     take_over_loops(state, whole, std::move(definition), edit.step);
     int totals = static_cast<int>(state.stages.size()) - 1;
     state.stages[whole].mma.reset();
+    state.stages[whole].scan.reset();
     add_root_loops(state, whole, state.stages[whole].definition.operation->shape);
     std::string taken = edit.stage_as_cpp(whole), made = edit.stage_as_cpp(totals);
     edit.commit(fmt::format("Stage {} = s.accumulators({});", made, taken), fmt::format("accumulators {}", whole));
@@ -290,6 +292,18 @@ Stage Schedule::rfactor(const StageRef& reduction, Loop loop, Combine combine, s
     user_check(combine != Combine::Search, where,
                "{}: Combine::Search is a way of scatter; parts are combined by Combine::Workspace or Combine::Atomic",
                call);
+    if (state.stages[whole].scan) {
+        user_check(combine == Combine::Workspace, where,
+                   "{}: what the parts of a scan make is combined in their order: leave out Combine::Atomic", call);
+        std::string taken = edit.stage_as_cpp(whole), cut = edit.loop_as_cpp(along);
+        const int totals = scan_in_parts(edit, whole, along, call);
+        state.notes.push_back(fmt::format("[{}] the terms of '{}' are combined in parts along '{}'{}", edit.step, name,
+                                          record.name, rounding_text(*state.stages[whole].definition.reducer)));
+        const std::string made = edit.stage_as_cpp(totals);
+        edit.commit(fmt::format("Stage {} = s.rfactor({}, {});", made, taken, cut),
+                    fmt::format("rfactor {} {}", whole, along));
+        return state_->handle_of_stage(totals);
+    }
     std::optional<BinaryOp> update;
     if (combine == Combine::Atomic) update = check_updates(edit, whole, call);
     StageDefinition definition = partial_definition(state, whole, whole, along);

@@ -14,28 +14,6 @@ void collect_parts(const Expr& condition, std::vector<Expr>& parts) {
     collect_parts(both->b, parts);
 }
 
-/// select(conditions, value, identity), or a condition that is counted.
-std::optional<Scattered> conditional_term(const StageDefinition& reduction) {
-    if (reduction.update.size() != 1) return {};
-    const ReducerNode& reducer = *reduction.reducer;
-    auto* combined = reducer.combined[0].as<Binary>();
-    if (!combined || !combined->a.same(reducer.left[0]) || !combined->b.same(reducer.right[0])) return {};
-    auto* node = reduction.update[0].as<Binary>();
-    if (!node) return {};
-    Expr term = node->a.same(reduction.accumulators[0]) ? node->b : node->a;
-    Scattered result;
-    if (auto* choice = term.as<Select>(); choice && equal(choice->no, reduction.reducer->identity[0])) {
-        collect_parts(choice->condition, result.conditions);
-        result.value = choice->yes;
-        return result;
-    }
-    auto* cast = term.as<Cast>();
-    if (!cast || cast->a.type() != Type::Bool || node->op != BinaryOp::Add) return {};
-    collect_parts(cast->a, result.conditions);
-    result.value = is_float(term.type()) ? constant(term.type(), 1.0) : constant(term.type(), 1);
-    return result;
-}
-
 /// Solves the condition for a data axis, if it equals something along the reduce axes.
 bool solve(Scattered& terms, const StageDefinition& reduction, const Expr& condition) {
     auto* node = condition.as<Binary>();
@@ -56,6 +34,27 @@ bool solve(Scattered& terms, const StageDefinition& reduction, const Expr& condi
 }
 
 }  // namespace
+
+std::optional<Scattered> conditional_terms(const StageDefinition& reduction) {
+    if (reduction.update.size() != 1) return {};
+    const ReducerNode& reducer = *reduction.reducer;
+    auto* combined = reducer.combined[0].as<Binary>();
+    if (!combined || !combined->a.same(reducer.left[0]) || !combined->b.same(reducer.right[0])) return {};
+    auto* node = reduction.update[0].as<Binary>();
+    if (!node) return {};
+    Expr term = node->a.same(reduction.accumulators[0]) ? node->b : node->a;
+    Scattered result;
+    if (auto* choice = term.as<Select>(); choice && equal(choice->no, reduction.reducer->identity[0])) {
+        collect_parts(choice->condition, result.conditions);
+        result.value = choice->yes;
+        return result;
+    }
+    auto* cast = term.as<Cast>();
+    if (!cast || cast->a.type() != Type::Bool || node->op != BinaryOp::Add) return {};
+    collect_parts(cast->a, result.conditions);
+    result.value = is_float(term.type()) ? constant(term.type(), 1.0) : constant(term.type(), 1);
+    return result;
+}
 
 bool is_among(const std::vector<Expr>& variables, const Expr& variable) {
     return std::any_of(variables.begin(), variables.end(), [&](const Expr& v) { return v.same(variable); });
@@ -80,7 +79,7 @@ std::vector<Expr> Scattered::inside() const {
 }
 
 std::optional<Scattered> scattered_terms(const StageDefinition& reduction) {
-    std::optional<Scattered> terms = conditional_term(reduction);
+    std::optional<Scattered> terms = conditional_terms(reduction);
     if (!terms) return {};
     std::vector<Expr> open;
     for (const Expr& condition : terms->conditions)

@@ -21,6 +21,10 @@ struct Scattered {
     std::vector<Expr> inside() const;
 };
 
+/// select(conditions, value, identity), or a condition that is counted: of such a reduction the conditions and the
+/// value; nothing is solved.
+std::optional<Scattered> conditional_terms(const StageDefinition& reduction);
+
 /// Nothing if no condition of the terms says which element they belong to.
 std::optional<Scattered> scattered_terms(const StageDefinition& reduction);
 

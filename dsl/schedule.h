@@ -186,6 +186,9 @@ public:
     ///
     /// Combine::Atomic: the parts have no elements; each is combined atomically with the reduction's, which a kernel
     /// before fills with the identity. For sums of f32, f64, i32, u32 and i64, and min and max of those integers.
+    ///
+    /// Of a scan (see running), along one of its loops: the parts' totals, a stage that scans them, and the scan within a
+    /// part, to whose elements what the parts before have together is added; all with fresh loops.
     Stage rfactor(const StageRef& reduction, Loop loop, Combine combine = Combine::Workspace, TW_HERE);
     /// Several reductions over the same terms in parts, along a reduce loop of the one named last. Where terms read
     /// another one's result r, those of a part read r of the part, and what has been reduced so is corrected by the
@@ -201,6 +204,14 @@ public:
         std::copy_n(found.begin(), N, result.begin());
         return result;
     }
+    /// A scan in linear work: a reduction whose element at iteration u of `loop`, a data loop of its own, has the terms
+    /// of iteration u - 1 and one more (or of u + 1: then the loop is replaced by one that runs the other way). From here
+    /// on the loop is a reduce loop in which each iteration adds its term to what the ones before have made, and stores
+    /// its element: all up to its own, or, where the element at u has u terms, those before. Iterations keep their
+    /// order. Of what the loop is split into, the parts in the middle can be bound to threads, each of which then runs
+    /// through its own terms and learns what the ones before have together. Returns the loop. Throws Error if the
+    /// reduction is no scan along the loop.
+    Loop running(const StageRef& scan, Loop loop, TW_HERE);
     /// From here on neighbouring dimensions, `first` to `last`, of what a stage computes are one: the same elements in
     /// the same memory, which loops, tiles and boxes see as a tensor of fewer dimensions. So the pixels of images
     /// [n, h, w, c] are rows of a matrix. All loops are fresh. Readers, and who gives or takes the tensor, see no

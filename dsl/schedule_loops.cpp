@@ -186,6 +186,10 @@ void Schedule::order(const std::vector<Loop>& loops, std::source_location where)
         if (std::find(wanted.begin(), wanted.end(), id) != wanted.end()) id = wanted[next++];
     reduce_loops(reduce_after);
     if (reduce_before != reduce_after) {
+        user_check(!record.scan, where,
+                   "order: '{}' runs along its reduce loops, each iteration from what the ones before have made; keep "
+                   "them in their order",
+                   record.definition.name);
         user_check(record.definition.reducer->commutative, where,
                    "order: the reducer '{}' of '{}' is not commutative; keep its reduce loops in their order",
                    record.definition.reducer->name, record.definition.name);

@@ -56,6 +56,8 @@ void Schedule::at(const StageRef& ref, Loop loop, std::source_location where) {
             stage_text(state, stage), state.loops[under].name,
             attached_to(state, id).empty() ? "" : stage_text(state, attached_to(state, id)[0]), state.loops[id].name,
             stage_text(state, stage));
+    user_check(!record.scan, where, "at({}, {}): '{}' runs along a loop of its own; place it before running",
+               stage_text(state, stage), state.loops[under].name, stage_text(state, stage));
     record.attach = under;
     record.after = !depends_on(state, owner, stage);
     record.step = edit.step;
@@ -177,7 +179,7 @@ Stage Schedule::stage(const std::vector<StageRef>& consumers, const StageRef& op
                                                  state.stages[readers[0]].definition, under);
     for (int reader : readers) {
         StageDefinition& into = state.stages[reader].definition;
-        bool only_update = owner == reader && state.position(under) >= state.first_reduce(reader);
+        bool only_update = owner == reader && state.position(under) >= state.around_results(reader);
         bool found = redirect(into.update, source.operation.get(), source.output, definition.operation);
         if (!only_update)
             for (auto* exprs : {&into.finish, &into.place})

@@ -50,10 +50,10 @@ struct LoopRecord {
 };
 
 /// How loops came from others: split: parent = outer * size + inner; fuse: fused = outer * size + inner; align: whole =
-/// inner - size, below 0 in the first iterations.
+/// inner - size, below 0 in the first iterations; mirror: whole = size - 1 - inner.
 struct Relation {
-    enum class Kind { Split, Fuse, Align } kind;
-    int whole, outer, inner;  ///< loop ids; none is the outer one of align
+    enum class Kind { Split, Fuse, Align, Mirror } kind;
+    int whole, outer, inner;  ///< loop ids; none is the outer one of align and mirror
     Expr size;                ///< extent of inner; of align over variables of the stage's root loops
     bool masked = false;
 };
@@ -63,6 +63,14 @@ struct MmaRecord {
     MatrixUnit unit;
     int m, n, k;
     int step;
+};
+
+/// A reduction that runs along some of its data axes: see Schedule::running. All of its reduce loops are parts of
+/// `loop`; its update is over the data axes, the term that comes with the element.
+struct ScanRecord {
+    int loop = -1;              ///< iteration u of it has the terms up to u
+    Expr length;                ///< how many terms the element has, over the axes
+    bool is_exclusive = false;  ///< u instead of u + 1
 };
 
 struct StageRecord {
@@ -75,6 +83,7 @@ struct StageRecord {
     bool after = false;        ///< stands behind the loop's own body: a consumer or a sibling
     int streams = -1;          ///< the loop of another reduction along which its terms are reduced: see stream.h
     Reference reference = {};  ///< of that, what terms read
+    std::optional<ScanRecord> scan = {};
     bool inlined = false;
     Memory memory = Memory::Auto;
     Via via = {};
@@ -120,6 +129,9 @@ struct Schedule::State {
     const StageRecord& owner(int loop) const { return stages[loops[loop].stage]; }
     int position(int loop) const;       ///< in its stage's order
     int first_reduce(int stage) const;  ///< position of the outermost reduce loop; number of loops without one
+    /// How many loops, outermost first, stand around the stage's results: those in front of the reduce loops; of a scan
+    /// all up to the last of these, or to the first that is bound to threads.
+    int around_results(int stage) const;
     bool is_result(int stage) const;
     int kernel_of(int stage) const;  ///< the stage that is a kernel of its own and around this one
     int add_loop(const std::string& name, const Expr& extent, int stage, bool reduces);

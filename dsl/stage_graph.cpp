@@ -3,6 +3,7 @@
 #include <functional>
 #include <set>
 
+#include "dsl/running.h"
 #include "dsl/schedule_state.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
@@ -29,6 +30,20 @@ int State::first_reduce(int stage) const {
     const auto& order = stages[stage].order;
     auto reduces = [&](int loop) { return loops[loop].reduces; };
     return static_cast<int>(std::find_if(order.begin(), order.end(), reduces) - order.begin());
+}
+
+int State::around_results(int stage) const {
+    const int first = first_reduce(stage);
+    if (!stages[stage].scan) return first;
+    const auto& order = stages[stage].order;
+    int behind = first;
+    for (size_t p = first; p < order.size(); ++p) {
+        const LoopRecord& loop = loops[order[p]];
+        if (!loop.reduces) continue;
+        if (is_thread(loop.level) && !is_constant(loop.extent, 1)) return static_cast<int>(p);
+        behind = static_cast<int>(p) + 1;
+    }
+    return behind;
 }
 
 int State::kernel_of(int stage) const {
@@ -152,7 +167,7 @@ std::vector<int> enclosing_loops(const State& state, int loop) {
 
 bool stands_below(const State& state, int stage, bool in_update, int loop) {
     int owner = state.loops[loop].stage;
-    if (stage == owner) return in_update || state.position(loop) < state.first_reduce(owner);
+    if (stage == owner) return in_update || state.position(loop) < state.around_results(owner);
     const StageRecord& record = state.stages[stage];
     int attach = in_update && record.streams >= 0 ? record.streams : record.attach;
     if (attach < 0) return false;
@@ -193,18 +208,24 @@ std::vector<Expr> conditions_of(const State& state, const Relation& relation, co
     return {value < extent};
 }
 
-Expr loop_value(const State& state, int loop) {
+Expr loop_value_over(const State& state, int loop, int known) {
+    auto value = [&](int other) { return loop_value_over(state, other, known); };
+    if (loop == known) return state.loops[loop].variable;
     for (const Relation& relation : state.owner(loop).relations) {
+        if (relation.kind == Relation::Kind::Mirror && relation.whole == loop)
+            return relation.size - 1 - value(relation.inner);
         if (relation.kind == Relation::Kind::Align && relation.whole == loop)
-            return loop_value(state, relation.inner) - over_loops(state, relation.size, state.owner(loop));
+            return value(relation.inner) - over_loops(state, relation.size, state.owner(loop));
         if (relation.kind == Relation::Kind::Split && relation.whole == loop)
-            return loop_value(state, relation.outer) * relation.size + loop_value(state, relation.inner);
+            return value(relation.outer) * relation.size + value(relation.inner);
         if (relation.kind == Relation::Kind::Fuse && relation.outer == loop)
-            return loop_value(state, relation.whole) / relation.size;
+            return value(relation.whole) / relation.size;
         if (relation.kind == Relation::Kind::Fuse && relation.inner == loop)
-            return loop_value(state, relation.whole) % relation.size;
+            return value(relation.whole) % relation.size;
     }
     return state.loops[loop].variable;
 }
+
+Expr loop_value(const State& state, int loop) { return loop_value_over(state, loop, -1); }
 
 }  // namespace tw

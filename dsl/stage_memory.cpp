@@ -76,7 +76,7 @@ std::vector<int> threads_below(const State& state, int stage, int storage) {
 /// Threads that share the terms of a reduction, and nothing else, all have its result.
 bool all_threads_have(const State& state, int stage, const std::vector<int>& threads) {
     return !threads.empty() && std::all_of(threads.begin(), threads.end(), [&](int l) {
-        return state.loops[l].stage == stage && state.loops[l].reduces;
+        return state.loops[l].stage == stage && state.loops[l].reduces && !state.stages[stage].scan;
     });
 }
 

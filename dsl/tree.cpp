@@ -177,11 +177,18 @@ struct TreePrinter {
             line(mask + store_text(store.buffer->name + bracketed(store.indices), shown(store.value), store.atomic));
     }
     void combine(const Leaf& leaf) {
-        std::vector<std::string> elements;
-        for (const StoreTo& store : leaf.stores) elements.push_back(store.buffer->name + bracketed(store.indices));
-        const std::string all = fmt::format("{}", fmt::join(elements, ", "));
-        line(fmt::format("combine {} over {} in 0..{}", elements.size() > 1 ? "(" + all + ")" : all,
-                         to_string(leaf.across.variable), leaf.across.extent));
+        const size_t totals = leaf.across.left.size();
+        auto elements = [&](size_t from, size_t to) {
+            std::vector<std::string> each;
+            for (size_t s = from; s < to; ++s)
+                each.push_back(leaf.stores[s].buffer->name + bracketed(leaf.stores[s].indices));
+            const std::string all = fmt::format("{}", fmt::join(each, ", "));
+            return each.size() > 1 ? "(" + all + ")" : all;
+        };
+        std::string before;
+        if (leaf.stores.size() > totals) before = ", before each " + elements(totals, leaf.stores.size());
+        line(fmt::format("combine {} over {} in 0..{}{}", elements(0, totals), to_string(leaf.across.variable),
+                         leaf.across.extent, before));
     }
 
     /// Whether a value reads what another store of the leaf writes, and means what was there before.

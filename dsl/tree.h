@@ -120,10 +120,12 @@ struct StoreTo {
 std::string store_text(const std::string& element, const std::string& value, std::optional<BinaryOp> atomic);
 /// A Combine's loop, over whose iterations partial results were made. Each of them gets the total: neighbours are
 /// combined in pairs, then neighbouring pairs, and so on, the earlier one on the left; what has no neighbour waits.
+/// Stores behind the totals, none or one for each of them, are what iterations have before their own part: for all of
+/// the part on the right of a pair, `left`, and what they had so far, are combined in their values.
 struct Across {
     Expr variable;
     int64_t extent = 1;
-    std::vector<Expr> left, right;  ///< Variables that stand for the operands in the stores' values, one a store
+    std::vector<Expr> left, right;  ///< Variables that stand for the operands in the stores' values, one a total
 };
 /// If mask: all values are computed, then all are stored.
 struct Leaf {

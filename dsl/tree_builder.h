@@ -43,6 +43,10 @@ private:
         Storage reference;
         std::vector<BufferRef> last_factors;  // of corrections behind the loop
         std::vector<Expr> indices;            // of the accumulators: the data loops inside the outermost reduce loop
+        // Of a scan whose terms threads share: what comes before those of a thread, and what each term has before it
+        // there, or has made.
+        std::vector<BufferRef> ahead, kept;
+        std::vector<Expr> kept_at;
     };
     struct Masks {
         std::vector<Expr> data, all;
@@ -90,6 +94,19 @@ private:
     std::vector<std::pair<int, Stmt>> parts_under(int loop, Stmt inner);
     Stmt with_attached(int loop, Stmt inner);
     Stmt reduction(int stage, int outermost);
+    // Scans (build_scan.cpp).
+    Stmt scan(int stage, int outermost);
+    Stmt scan_of_threads(int stage, int outermost);
+    Stmt own_terms(int stage, int first_bound);
+    Stmt keep_leaf(int stage);
+    Stmt joined_leaf(int stage, const std::vector<BufferRef>& into, const std::vector<BufferRef>& left,
+                     const std::vector<BufferRef>& right);
+    std::vector<Expr> combined_loads(int stage, const std::vector<BufferRef>& left, const std::vector<Expr>& left_at,
+                                     const std::vector<BufferRef>& right, const std::vector<Expr>& right_at) const;
+    Substitution kept_behind_others(int stage) const;
+    std::vector<Stmt> prefixes(int stage, const std::vector<int>& bound, const std::vector<int>& around);
+    Stmt prefix_leaf(int stage, int loop);
+    std::vector<BufferRef> registers_like(int stage, const std::string& suffix, const std::vector<int>& loops) const;
     /// The loops in whose iterations partial results are made, of which those in `bound` run side by side.
     struct PrivateLoops {
         std::vector<int> bound, all;
@@ -134,7 +151,7 @@ private:
     Stmt init_leaf(int stage);
     Stmt update_leaf(int stage);
     Stmt combine_leaf(int stage, int loop);
-    Stmt finish_leaf(int stage, const std::vector<int>& bound = {});
+    Stmt finish_leaf(int stage, const std::vector<int>& bound = {}, const Substitution& results = {});
     Leaf finishing_leaf(int stage, const std::vector<Expr>& conditions);
     Stmt update_target(int stage, std::vector<Expr> conditions);
     Expr lower(int stage, const Expr& expr, bool in_update = false);

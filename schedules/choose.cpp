@@ -14,6 +14,7 @@
 #include "schedules/long_reductions.h"
 #include "schedules/outline_images.h"
 #include "schedules/redeclare_convolutions.h"
+#include "schedules/scan_rows.h"
 #include "schedules/share_reduction.h"
 #include "schedules/tiled_product.h"
 #include "schedules/transposed.h"
@@ -26,18 +27,7 @@ namespace tw::schedules {
 namespace {
 
 constexpr int64_t Threads = 256;
-constexpr int64_t FewResults = 4096;         // fewer threads than this leave most of a GPU idle
 constexpr double MostComparisons = 1 << 30;  // of indices with elements; more take longer than the kernels that sort
-
-int64_t results_of(const Schedule& s, Stage stage) {
-    int64_t results = 1;
-    for (Loop loop : s.data_loops(stage)) {
-        auto extent = as_constant(s.extent(loop));
-        if (!extent || *extent > FewResults) return FewResults + 1;
-        results = std::min(results * *extent, FewResults + 1);
-    }
-    return results;
-}
 
 /// Sharing a reduction changes the order of its terms.
 bool may_reorder(const std::vector<Tensor>& outputs) {
@@ -383,7 +373,9 @@ private:
             schedule_copy(s, *copy, stored);
         } else if (wants_sorting(s, stage))
             spread_results(s, s.scatter(stage), Threads);
-        else if (s.reduces(stage) && shareable_ && results_of(s, stage) <= FewResults && is_worth_sharing(s, stage))
+        else if (const auto along = scanned_loop(s, stage))
+            schedule_scan(s, stage, *along);
+        else if (s.reduces(stage) && shareable_ && has_few_results(s, stage) && is_worth_sharing(s, stage))
             share_reduction(s, stage);
         else
             spread_results(s, stage, Threads);

@@ -9,6 +9,7 @@ namespace tw::schedules {
 namespace {
 
 constexpr int64_t Threads = 256, WarpThreads = 32;
+constexpr int64_t FewResults = 4096;
 
 /// Loops over terms, those that are equally long everywhere.
 std::vector<Loop> even_reduce_loops(const Schedule& s, Stage stage) {
@@ -27,6 +28,16 @@ void spread_results(Schedule& s, Stage stage, int64_t results) {
     auto [block, inside] = s.split(s.fuse(loops, "all"), results, Tail::Mask, {"block", "result"});
     s.bind(block, grid.x);
     s.bind(inside, thread);
+}
+
+bool has_few_results(const Schedule& s, Stage stage) {
+    int64_t results = 1;
+    for (Loop loop : s.data_loops(stage)) {
+        auto extent = as_constant(s.extent(loop));
+        if (!extent || *extent > FewResults) return false;
+        results = std::min(results * *extent, FewResults + 1);
+    }
+    return results <= FewResults;
 }
 
 bool is_worth_sharing(const Schedule& s, Stage stage) {

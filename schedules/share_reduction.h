@@ -6,6 +6,8 @@ namespace tw::schedules {
 
 /// Data loops fused, `results` of them a block, neighbours in neighbouring threads.
 void spread_results(Schedule& s, Stage stage, int64_t results);
+/// Fewer threads than that leave most of a GPU idle.
+bool has_few_results(const Schedule& s, Stage stage);
 /// Of several axes with fewer terms than a warp has threads, most would have none.
 bool is_worth_sharing(const Schedule& s, Stage stage);
 /// Threads share the terms of all axes that are equally long everywhere, neighbours those of the last.

@@ -31,7 +31,17 @@ std::vector<Expr> combined(const TileOp& op, const std::vector<Expr>& left, cons
         operands.emplace_back(across_of(op).right[c], right[c]);
     }
     std::vector<Expr> values;
-    for (const StoreTo& store : op.stores) values.push_back(simplify(substitute(store.value, operands)));
+    for (size_t c = 0; c < left.size(); ++c) values.push_back(simplify(substitute(op.stores[c].value, operands)));
+    return values;
+}
+
+/// What comes before a part, behind `left`; nothing if nobody asks for it.
+std::vector<Expr> behind(const TileOp& op, const std::vector<Expr>& left) {
+    Substitution operands;
+    for (size_t c = 0; c < left.size(); ++c) operands.emplace_back(across_of(op).left[c], left[c]);
+    std::vector<Expr> values;
+    for (size_t s = left.size(); s < op.stores.size(); ++s)
+        values.push_back(simplify(substitute(op.stores[s].value, operands)));
     return values;
 }
 
@@ -59,7 +69,9 @@ public:
     Combination(TileKernel& kernel, const TileOp& op, const CiteStep& cite) : kernel_(kernel), op_(op), cite_(cite) {
         for (const ThreadCoordinate& coordinate : op.threads)
             if (coordinate.variable.same(across_of(op).variable)) coordinate_ = coordinate;
-        for (const StoreTo& store : op.stores)
+        totals_.assign(op.stores.begin(), op.stores.begin() + static_cast<std::ptrdiff_t>(across_of(op).left.size()));
+        befores_.assign(op.stores.begin() + static_cast<std::ptrdiff_t>(totals_.size()), op.stores.end());
+        for (const StoreTo& store : totals_)
             own_.push_back(make_expr(store.buffer->type, Load{store.buffer, store.indices}));
         lanes_ = lanes();
         parts_ = coordinate_.extent / lanes_;
@@ -91,7 +103,9 @@ private:
     void exchange(int64_t distance) {
         std::vector<Expr> other;
         for (const Expr& own : own_) other.push_back(exchanged(own, distance * coordinate_.stride));
-        if (std::vector<Expr> values = combined(op_, own_, other); is_symmetric(op_) && !is_lazy(values[0])) {
+        const bool symmetric = is_symmetric(op_);
+        if (std::vector<Expr> values = combined(op_, own_, other);
+            symmetric && befores_.empty() && !is_lazy(values[0])) {
             stmts_.push_back(combine(values, op_.loops));
             return;
         }
@@ -99,13 +113,25 @@ private:
         std::vector<Expr> fetched = loads(arrays, loop_variables());
         stmts_.push_back(map_op(stores(arrays, loop_variables(), other), op_.loops));
         Expr is_later = simplify(across_of(op_).variable / distance % 2 == 1);
+        put_behind(is_later, fetched, op_.loops);
         std::vector<Expr> left, right;
         for (size_t c = 0; c < own_.size(); ++c) {
-            left.push_back(select_unchecked(is_later, fetched[c], own_[c]));
-            right.push_back(select_unchecked(is_later, own_[c], fetched[c]));
+            left.push_back(symmetric ? own_[c] : select_unchecked(is_later, fetched[c], own_[c]));
+            right.push_back(symmetric ? fetched[c] : select_unchecked(is_later, own_[c], fetched[c]));
         }
         stmts_.push_back(combine(combined(op_, left, right), op_.loops));
         in_registers(arrays);
+    }
+
+    /// Where the condition holds, what comes before a thread's part has `left` before it.
+    void put_behind(const Expr& condition, const std::vector<Expr>& left, const std::vector<OpLoop>& loops) {
+        if (befores_.empty()) return;
+        std::vector<StoreTo> stores = befores_;
+        const std::vector<Expr> values = behind(op_, left);
+        for (size_t c = 0; c < stores.size(); ++c)
+            stores[c].value = select_unchecked(
+                condition, values[c], make_expr(stores[c].buffer->type, Load{stores[c].buffer, stores[c].indices}));
+        stmts_.push_back(map_op(std::move(stores), loops));
     }
 
     // Between warps.
@@ -144,6 +170,8 @@ private:
         int64_t pairs = (parts_ - distance + 2 * distance - 1) / (2 * distance);
         Expr pair = index_variable("pair", 0, pairs - 1);
         Expr left = simplify(pair * (2 * distance)), right = simplify(pair * (2 * distance) + distance);
+        const Expr mine = simplify(across_of(op_).variable / (lanes_ * distance));
+        put_behind(simplify(mine == pair * 2 + 1), loads(parts, {left}), {unrolled(pair, pairs)});
         std::vector<Expr> values = combined(op_, loads(parts, {left}), loads(parts, {right}));
         stmts_.push_back(map_op(stores(parts, {left}, values), {unrolled(pair, pairs)}));
     }
@@ -155,7 +183,7 @@ private:
             if (!coordinate.variable.same(coordinate_.variable)) shape.push_back(coordinate.extent);
         for (int64_t extent : shape_of_loops()) shape.push_back(extent);
         std::vector<Buffer> result;
-        for (const StoreTo& store : op_.stores) {
+        for (const StoreTo& store : totals_) {
             BufferNode node = *register_array(store.buffer->name + "_meet", store.buffer->type, shape);
             node.memory = Memory::Shared;
             node.step = op_.step;
@@ -197,7 +225,7 @@ private:
 
     std::vector<Buffer> registers(const std::string& suffix, const std::vector<int64_t>& shape) const {
         std::vector<Buffer> result;
-        for (const StoreTo& store : op_.stores)
+        for (const StoreTo& store : totals_)
             result.push_back(register_array(store.buffer->name + suffix, store.buffer->type, shape));
         return result;
     }
@@ -232,7 +260,7 @@ private:
 
     /// Into the op's own registers.
     TileStmt combine(const std::vector<Expr>& values, std::vector<OpLoop> loops) const {
-        TileOp result = map_op_of(op_.stores, std::move(loops));
+        TileOp result = map_op_of(totals_, std::move(loops));
         for (size_t c = 0; c < values.size(); ++c) result.stores[c].value = values[c];
         return make_tile(std::move(result));
     }
@@ -248,6 +276,7 @@ private:
     const TileOp& op_;
     const CiteStep& cite_;
     ThreadCoordinate coordinate_{};
+    std::vector<StoreTo> totals_, befores_;
     std::vector<Expr> own_;
     int64_t lanes_ = 1, parts_ = 1;
     std::vector<TileStmt> stmts_;

@@ -1,5 +1,6 @@
 // What users of the language include.
 #pragma once
+#include "dsl/declare_scan.h"
 #include "dsl/declare_scatter.h"
 #include "dsl/differentiate.h"
 #include "dsl/expr.h"

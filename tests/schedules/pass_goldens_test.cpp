@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "dsl/declare_scan.h"
 #include "ops/program.h"
 #include "schedules/catalog.h"
 #include "tests/support/expect_error.h"
@@ -14,7 +15,8 @@ namespace {
 
 struct Example {
     const char* pass;
-    const char* kernel;  ///< that it changes: of the catalogue, or a name of those below
+    const char* kernel;          ///< that it changes: of the catalogue, or a name of those below
+    const char* file = nullptr;  ///< of a second example, beside the pass' own
 };
 
 /// Of sums that a tensor core leaves in registers, which lanes share.
@@ -56,6 +58,20 @@ Schedule scheduled_sums_by_tickets() {
     return s;
 }
 
+/// Of sums so far, which threads tell those behind them.
+constexpr const char* prefix_sums = "prefix sums of rows";
+Schedule scheduled_prefix_sums() {
+    Tensor x = input("x", f32, {3, 512});
+    Axis j = reduce_axis("j", 512);
+    Tensor y = compute("y", {3, 512}, [&](Expr i, Expr t) { return scan(sum, x(i, j), j, t); });
+    Schedule s({y}, target("sm_90a"));
+    auto [i, t] = s.loops<2>(y);
+    s.bind(i, grid.x);
+    auto [step, share, term] = s.split(s.running(y, t), {256, 4}, Tail::Divide, {"step", "share", "term"});
+    s.bind(share, thread);
+    return s;
+}
+
 /// Of rows that three stages in shared memory make, which has room for two of them.
 constexpr const char* crowded_rows = "crowded rows";
 Schedule scheduled_crowded_rows() {
@@ -91,6 +107,7 @@ constexpr Example examples[] = {
     {"combine_lanes", row_sums},
     {"privatize_registers", "column_sum_1100x67_f32"},
     {"lower_thread_reductions", "softmax_5x1000_f32"},
+    {"lower_thread_reductions", prefix_sums, "lower_thread_reductions_prefixes"},
     {"discharge_masks", "gemm_bf16_37x50x61_ta"},
     {"mask_padding", "attention_bf16_1x4x1x64_keys300_group4"},
     {"join_registers", "gemm_bf16_128x128x128_tb_tile64x128x64g1u2s2r64b"},
@@ -128,6 +145,7 @@ constexpr Example examples[] = {
 Program program_of(const char* kernel) {
     if (std::string_view(kernel) == row_sums) return build(scheduled_row_sums());
     if (std::string_view(kernel) == sums_by_tickets) return build(scheduled_sums_by_tickets());
+    if (std::string_view(kernel) == prefix_sums) return build(scheduled_prefix_sums());
     if (std::string_view(kernel) == crowded_rows) return build(scheduled_crowded_rows());
     const schedules::CatalogEntry* entry = schedules::find_library_kernel(kernel);
     if (!entry) throw_error(Error, "no kernel '{}'", kernel);
@@ -138,15 +156,18 @@ TEST(PassGoldens, AreWhatReviewersHaveRead) {
     std::vector<std::string> passes = codegen::pass_names();
     for (size_t n = 1; n < passes.size(); ++n) {
         if (passes[n] == "make_threads") continue;
-        auto example = std::find_if(std::begin(examples), std::end(examples),
-                                    [&](const Example& one) { return one.pass == passes[n]; });
-        ASSERT_NE(example, std::end(examples)) << "no example of " << passes[n];
-        const Program program = program_of(example->kernel);
-        const std::string before = program.after(passes[n - 1]), after = program.after(passes[n]);
-        EXPECT_NE(before, after) << passes[n] << " does nothing for " << example->kernel;
-        EXPECT_TRUE(matches_golden(
-            fmt::format("{} of {}\n\n==== before\n{}\n==== behind\n{}", passes[n], example->kernel, before, after),
-            fmt::format("passes/{}.txt", passes[n])));
+        int count = 0;
+        for (const Example& example : examples) {
+            if (example.pass != passes[n]) continue;
+            ++count;
+            const Program program = program_of(example.kernel);
+            const std::string before = program.after(passes[n - 1]), after = program.after(passes[n]);
+            EXPECT_NE(before, after) << passes[n] << " does nothing for " << example.kernel;
+            EXPECT_TRUE(matches_golden(
+                fmt::format("{} of {}\n\n==== before\n{}\n==== behind\n{}", passes[n], example.kernel, before, after),
+                fmt::format("passes/{}.txt", example.file ? example.file : passes[n].c_str())));
+        }
+        EXPECT_GT(count, 0) << "no example of " << passes[n];
     }
 }
 
