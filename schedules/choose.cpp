@@ -15,6 +15,7 @@
 #include "schedules/outline_images.h"
 #include "schedules/redeclare_convolutions.h"
 #include "schedules/share_reduction.h"
+#include "schedules/sums_together.h"
 #include "schedules/tiled_product.h"
 #include "schedules/transposed.h"
 #include "schedules/tuned_records.h"
@@ -139,7 +140,7 @@ public:
             if (std::ranges::none_of(tiled_, [&](const TiledProduct& p) {
                     return totals_of(p).defined() && totals_of(p).same(summed.totals);
                 }))
-                leave(summed.given, summed.totals, "made with its sums over pixels", false, true);
+                leave(summed.given, summed.of, "made with its sums over pixels", false, true);
         for (const RecordedTiles& recorded : declared_.recorded)
             if (!is_tiled(recorded.sums, true)) leave(recorded.given, recorded.sums, "as its record says", true);
         if (!found.empty()) return found;
@@ -434,13 +435,15 @@ Chosen chosen(const MovedChannels& moved, const Target& target) {
 Schedule ChooseSchedule::operator()(const std::vector<Tensor>& outputs, const Target& target,
                                     std::source_location where) const {
     CalledFrom caller(where);
+    const SumsTogether summed = sums_together(outputs);
     const OutlinedImages outlined =
-        target.has_wgmma && target.has_tma ? outline_images(outputs) : OutlinedImages{outputs, {}};
+        target.has_wgmma && target.has_tma ? outline_images(summed.outputs) : OutlinedImages{summed.outputs, {}};
     for (UnmovedChannels left;;) {
         const MovedChannels moved = move_channels(outlined.outputs, left, target);
         auto [schedule, in_vain] = chosen(moved, target);
         if (in_vain.empty()) {
-            for (const std::string& note : outlined.notes) Edit::note(schedule, note);
+            for (const auto* notes : {&summed.notes, &outlined.notes})
+                for (const std::string& note : *notes) Edit::note(schedule, note);
             return std::move(schedule);
         }
         left.add(in_vain, moved);
