@@ -27,8 +27,7 @@ namespace tw::schedules {
 namespace {
 
 constexpr int64_t Threads = 256;
-constexpr int64_t FewResults = 4096;         // fewer threads than this leave most of a GPU idle
-constexpr double MostComparisons = 1 << 30;  // of indices with elements; more take longer than the kernels that sort
+constexpr int64_t FewResults = 4096;  // fewer threads than this leave most of a GPU idle
 
 int64_t results_of(const Schedule& s, Stage stage) {
     int64_t results = 1;
@@ -70,13 +69,6 @@ std::vector<Tensor> deciding_lengths(const std::vector<Tensor>& outputs) {
         for (const auto& output : operation->outputs)
             if (!operation->is_input()) visit(output.body, add_axes);
     return deciding;
-}
-
-/// Whether each element would look at so many terms that it is faster to sort them.
-bool wants_sorting(const Schedule& s, Stage stage) {
-    double comparisons = 1;
-    for (Loop loop : s.all_loops(stage)) comparisons *= static_cast<double>(as_constant(s.extent(loop)).value_or(4096));
-    return s.scatters(stage) && comparisons > MostComparisons;
 }
 
 /// A convolution that was declared anew in vain.

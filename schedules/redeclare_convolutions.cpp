@@ -11,6 +11,7 @@
 
 #include "schedules/channel_sums.h"
 #include "schedules/choose_windows.h"
+#include "schedules/declared_as.h"
 #include "schedules/find_convolution.h"
 #include "schedules/find_depthwise.h"
 #include "schedules/made_elements.h"
@@ -21,31 +22,6 @@
 
 namespace tw::schedules {
 namespace {
-
-const Expr& body_of(const Tensor& tensor) { return tensor.operation()->outputs[0].body; }
-
-Expr over(const std::vector<Expr>& axes, const Expr& expr, const std::vector<Expr>& at) {
-    Substitution renamed;
-    for (size_t d = 0; d < at.size(); ++d) renamed.emplace_back(axes[d], at[d]);
-    return substitute(expr, renamed);
-}
-
-/// The only reduction of what the tensor is, as an expression over its axes.
-Expr reduction_of(const Tensor& tensor) {
-    Expr found;
-    visit(with_elements(body_of(tensor), {}, false), [&](const Expr& e) {
-        if (e.as<Reduce>()) found = e;
-    });
-    return found;
-}
-
-/// A tensor of the same name and shape; `body` is one of the tensor's axes.
-Tensor declared_as(const Tensor& tensor, const Expr& body) {
-    const Operation& operation = *tensor.operation();
-    return compute(
-        operation.name, {operation.shape.begin(), operation.shape.end()},
-        [&](const std::vector<Expr>& at) { return over(operation.axes, body, at); }, operation.where);
-}
 
 class Redeclaration {
 public:
@@ -136,12 +112,6 @@ private:
             }
         return count;
     }
-    /// The tensor, with what it casts in place of a read of it. What has the type already is not cast back and forth.
-    static Tensor with_sums(const Tensor& tensor, const Tensor& sums) {
-        const Expr value = over(sums.operation()->axes, body_of(sums), tensor.operation()->axes);
-        return declared_as(tensor, value.type() == tensor.type() ? value : cast(tensor.type(), value));
-    }
-
     ConvolutionNeighbours neighbours_of(const Tensor& given, const Tensor& sums, const FoundConvolution& found) {
         ConvolutionNeighbours around;
         if (found.pass == ConvolutionPass::WeightGradient || holds(except_.apart, given)) return around;
@@ -266,7 +236,8 @@ private:
         const auto tuned = around.any() || holds(except_.by_model, given)
                                ? std::nullopt
                                : tuned_tiling(found->shape, found->pass, target_);
-        const bool may_have_halo = !leaves_turned(sums) && (of_columns(sums, found->shape.type) || around.has_beside());
+        const bool may_have_halo =
+            !leaves_turned(sums) && (is_of_columns(sums, found->shape.type) || around.has_beside());
         if (const HaloTiles* halo = tuned ? std::get_if<HaloTiles>(&*tuned) : nullptr;
             halo && may_have_halo && takes_halo(found->shape, found->pass, *halo, target_))
             return with_halo(given, sums, *found, {{}, *halo, true}, around);
@@ -307,14 +278,6 @@ private:
     bool leaves_turned(const Tensor& sums) const {
         const auto own = window_products(sums, given_);
         return !own.empty() && own[0].form.turns_result;
-    }
-
-    /// Whether elements are made of sums and what belongs to their column.
-    static bool of_columns(const Tensor& sums, Type type) {
-        const Expr rest = with_reduction(body_of(sums), constant(f32, 0.0));
-        const auto& axes = sums.operation()->axes;
-        return sums.type() == type &&
-               std::none_of(axes.begin(), axes.end() - 1, [&](const Expr& axis) { return contains(rest, axis); });
     }
 
     /// Whether the tensor has the declaration's product already.
@@ -472,21 +435,6 @@ private:
 };
 
 }  // namespace
-
-std::vector<Tensor> RedeclaredHalo::tensors() const {
-    const HaloConvolution& c = convolution;
-    std::vector<Tensor> found{c.result, c.raster, c.image, c.taps, c.made, c.sums, c.pixel, c.beside};
-    std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
-    return found;
-}
-
-std::vector<Tensor> RedeclaredDepthwise::tensors() const {
-    std::vector<Tensor> found{result, convolution.taps};
-    for (const std::vector<Tensor>& more : {convolution.sums, convolution.tiled, convolution.copies})
-        found.insert(found.end(), more.begin(), more.end());
-    std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
-    return found;
-}
 
 RedeclaredConvolutions redeclare_convolutions(const std::vector<Tensor>& outputs, const Exceptions& exceptions,
                                               const Target& target) {

@@ -10,5 +10,7 @@ void spread_results(Schedule& s, Stage stage, int64_t results);
 bool is_worth_sharing(const Schedule& s, Stage stage);
 /// Threads share the terms of all axes that are equally long everywhere, neighbours those of the last.
 void share_reduction(Schedule& s, Stage stage);
+/// Whether each element would look at so many terms that it is faster to sort them.
+bool wants_sorting(const Schedule& s, Stage stage);
 
 }  // namespace tw::schedules

@@ -69,6 +69,21 @@ std::optional<Factors> factors_of(const Tensor& c) {
 
 }  // namespace
 
+std::vector<Tensor> RedeclaredHalo::tensors() const {
+    const HaloConvolution& c = convolution;
+    std::vector<Tensor> found{c.result, c.raster, c.image, c.taps, c.made, c.sums, c.pixel, c.beside};
+    std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
+    return found;
+}
+
+std::vector<Tensor> RedeclaredDepthwise::tensors() const {
+    std::vector<Tensor> found{result, convolution.taps};
+    for (const std::vector<Tensor>& more : {convolution.sums, convolution.tiled, convolution.copies})
+        found.insert(found.end(), more.begin(), more.end());
+    std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
+    return found;
+}
+
 std::optional<TiledProduct> product_of_threads(const Tensor& c, const Target& target) {
     if (const auto thin = thin_product(c))
         return TiledProduct{thin->c, thin->a, thin->b, ProductTiling(thin_tiles(thin->shape, target))};
