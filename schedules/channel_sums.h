@@ -9,24 +9,32 @@
 
 namespace tw::schedules {
 
+/// Whether the reducer adds f32, each component of its own.
+bool adds_f32(const ReducerNode& reducer);
+/// The sums of terms of f32, in one reduction.
+std::vector<Expr> sums_of(const std::vector<Expr>& terms, const std::vector<Axis>& axes);
+
 /// What one output of an operation, over [channels], makes of its only sum, of f32.
 struct ChannelSum {
     std::shared_ptr<const Operation> operation;
     int output = 0;
     Expr body;                   ///< over the operation's axis
-    Expr term;                   ///< what is summed, of one element of the tensor, and of inputs at its channel
+    Expr term;                   ///< what is summed, of one element of the tensor, and of others at its channel
+    Tensor beside = {};          ///< whose element at the same place the term reads as well, or undefined
     bool of_zeros = true;        ///< whether terms of elements that are zero are zero
-    bool ends_with_sum = false;  ///< whether what else the body reads are inputs: it can be computed where the sum is
+    bool ends_with_sum = false;  ///< whether what else the body reads does not depend on the tensor: it can be computed
+                                 ///< where the sum is
 };
-/// All sums among the outputs of `of`'s elements, or of what is made of one alone (y, y * y), or of one and inputs
-/// [channels] (y - shift[c], and its square), over all dimensions but the last, whatever their axes and names; without
-/// inputs, terms of zeros are zero. Each operation has all of its outputs here.
+/// All sums among the outputs of `of`'s elements, or of what is made of one alone (y, y * y), of one and of tensors
+/// [channels] that do not depend on it (y - shift[c], and its square), or of one and the element of another tensor of
+/// its shape and type at the same place (dy * (x - mean[c])), over all dimensions but the last, whatever their axes and
+/// names; of one alone, terms of zeros are zero. Each operation has all of its outputs here.
 std::vector<ChannelSum> channel_sums(const Tensor& of, const std::vector<Tensor>& outputs);
 
-/// The sums in one reduction, one output each: named `names[k]`, over `axes`, of the elements that `element` gives for
-/// a channel. With bodies of their own where `ends_with_sum`.
+/// The sums in one reduction, one output each: named `names[k]`, over `axes`, of the elements that `element` gives of
+/// the tensor, or of the one beside it, for a channel. With bodies of their own where `ends_with_sum`.
 Tensor declare_channel_sums(const std::vector<ChannelSum>& sums, const std::string& name,
                             const std::vector<std::string>& names, const std::vector<Axis>& axes,
-                            const std::function<Expr(const Expr& channel)>& element);
+                            const std::function<Expr(const Tensor& tensor, const Expr& channel)>& element);
 
 }  // namespace tw::schedules

@@ -16,6 +16,7 @@
 #include "schedules/redeclare_convolutions.h"
 #include "schedules/scan_rows.h"
 #include "schedules/share_reduction.h"
+#include "schedules/sums_together.h"
 #include "schedules/tiled_product.h"
 #include "schedules/transposed.h"
 #include "schedules/tuned_records.h"
@@ -27,7 +28,6 @@ namespace tw::schedules {
 namespace {
 
 constexpr int64_t Threads = 256;
-constexpr double MostComparisons = 1 << 30;  // of indices with elements; more take longer than the kernels that sort
 
 /// Sharing a reduction changes the order of its terms.
 bool may_reorder(const std::vector<Tensor>& outputs) {
@@ -59,13 +59,6 @@ std::vector<Tensor> deciding_lengths(const std::vector<Tensor>& outputs) {
         for (const auto& output : operation->outputs)
             if (!operation->is_input()) visit(output.body, add_axes);
     return deciding;
-}
-
-/// Whether each element would look at so many terms that it is faster to sort them.
-bool wants_sorting(const Schedule& s, Stage stage) {
-    double comparisons = 1;
-    for (Loop loop : s.all_loops(stage)) comparisons *= static_cast<double>(as_constant(s.extent(loop)).value_or(4096));
-    return s.scatters(stage) && comparisons > MostComparisons;
 }
 
 /// A convolution that was declared anew in vain.
@@ -129,7 +122,7 @@ public:
             if (std::ranges::none_of(tiled_, [&](const TiledProduct& p) {
                     return totals_of(p).defined() && totals_of(p).same(summed.totals);
                 }))
-                leave(summed.given, summed.totals, "made with its sums over pixels", false, true);
+                leave(summed.given, summed.of, "made with its sums over pixels", false, true);
         for (const RecordedTiles& recorded : declared_.recorded)
             if (!is_tiled(recorded.sums, true)) leave(recorded.given, recorded.sums, "as its record says", true);
         if (!found.empty()) return found;
@@ -426,13 +419,15 @@ Chosen chosen(const MovedChannels& moved, const Target& target) {
 Schedule ChooseSchedule::operator()(const std::vector<Tensor>& outputs, const Target& target,
                                     std::source_location where) const {
     CalledFrom caller(where);
+    const SumsTogether summed = sums_together(outputs);
     const OutlinedImages outlined =
-        target.has_wgmma && target.has_tma ? outline_images(outputs) : OutlinedImages{outputs, {}};
+        target.has_wgmma && target.has_tma ? outline_images(summed.outputs) : OutlinedImages{summed.outputs, {}};
     for (UnmovedChannels left;;) {
         const MovedChannels moved = move_channels(outlined.outputs, left, target);
         auto [schedule, in_vain] = chosen(moved, target);
         if (in_vain.empty()) {
-            for (const std::string& note : outlined.notes) Edit::note(schedule, note);
+            for (const auto* notes : {&summed.notes, &outlined.notes})
+                for (const std::string& note : *notes) Edit::note(schedule, note);
             return std::move(schedule);
         }
         left.add(in_vain, moved);

@@ -190,11 +190,14 @@ void load_make_and_multiply(Schedule& s, const Tensor& result, const Stage& sums
 /// Pieces of the result leave as boxes, and those of what its elements are made of beside the sums arrive so. Returns
 /// the latter.
 std::vector<StageRef> pass_pieces(Schedule& s, const Tensor& result, const Loop& piece,
-                                  const std::vector<Tensor>& beside, int stages) {
+                                  const WindowNeighbours& neighbours, int stages) {
     s.via(s.stage(result, Memory::Shared, piece), Copy::Tma);
     std::vector<StageRef> arriving;
-    for (const Tensor& operand : beside)
+    for (const Tensor& operand : neighbours.beside)
         arriving.emplace_back(s.stage(result, operand, Memory::Shared, piece, As::Matrix));
+    for (const Tensor& operand : neighbours.beside_behind)
+        for (const StageRef& reader : neighbours.behind)
+            arriving.emplace_back(s.stage(reader, operand, Memory::Shared, piece, As::Matrix));
     if (!arriving.empty()) stages = 2;
     if (stages > 1) s.pipeline(piece, {.stages = stages});
     return arriving;
@@ -294,7 +297,7 @@ Loop schedule_windows(Schedule& s, const WindowProduct& product, const Convoluti
         unit = unit_loops(s, blocks, row, n, terms, taps, form.has_phases(), tiles);
     }
     for (const StageRef& follower : neighbours.behind) s.at(follower, last);
-    if (in_pieces && tiles.box_columns > 0) loaded = pass_pieces(s, result, last, neighbours.beside, tiles.box_stages);
+    if (in_pieces && tiles.box_columns > 0) loaded = pass_pieces(s, result, last, neighbours, tiles.box_stages);
     s.persistent(blocks);
     if (neighbours.image.defined())
         load_make_and_multiply(s, result, sums, product.a, neighbours.image, product.b, unit, loaded, tiles);

@@ -145,6 +145,7 @@ struct WindowNeighbours {
     std::vector<Tensor> beside = {};    ///< that elements of the result read at their own place: loaded as boxes, where
                                         ///< the result leaves as boxes
     std::vector<StageRef> behind = {};  ///< that read a tile, or a piece of one, where it is
+    std::vector<Tensor> beside_behind = {};  ///< that these read at each element's place, loaded as those beside
 };
 /// Schedules a sum of products over windows of images: the result is [..., columns], its other dimensions are the
 /// pixels that windows are read at. The terms of a tap run along form.terms_axis. Elements between are inlined before.

@@ -113,8 +113,10 @@ std::optional<ColumnReduction> column_reduction_of(const Tensor& c) {
     constexpr int64_t least_rows = 1024, least_columns = 8, vector_bytes = 16;
     const Operation& operation = *c.operation();
     const auto columns = c.rank() == 1 ? as_constant(c.shape()[0]) : std::nullopt;
-    if (!columns || *columns < least_columns || operation.outputs.size() != 1) return {};
+    if (!columns || *columns < least_columns) return {};
     const Reduce* reduction = only_reduction(operation.outputs[0].body);
+    for (const Operation::Output& output : operation.outputs)
+        if (!only_reduction(output.body)) return {};
     if (!reduction) return {};
     int64_t rows = 1;
     for (const Expr& axis : reduction->axes) {

@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "dsl/differentiate.h"
 #include "dsl/simplify.h"
 #include "schedules/windows.h"
 #include "support/error.h"
@@ -37,12 +38,24 @@ void check_affinity(const std::string& what, const Affinity& affinity, const Ten
     check_part(what, "bias", affinity.bias, x, dimensions, where);
 }
 
+/// Their product, as a number to divide by.
+Expr number_of(const std::vector<Axis>& axes, Type type) {
+    Expr count = integer(1);
+    for (const Axis& axis : axes) count = count * axis.extent;
+    return cast(type, simplify(count));
+}
+
+/// Of all dimensions of x but the last.
+std::vector<Axis> pixels_of(const Tensor& x) {
+    std::vector<Axis> axes;
+    for (int d = 0; d + 1 < x.rank(); ++d) axes.push_back(reduce_axis("n", x.shape()[static_cast<size_t>(d)]));
+    return axes;
+}
+
 /// Moments over `axes` of what `element` gives for one of each of them.
 Moments moments_of(const std::string& name, const Shape& kept, const std::vector<Axis>& axes, Type type,
                    const std::function<Expr(const Indices&)>& element) {
-    Expr count = integer(1);
-    for (const Axis& axis : axes) count = count * axis.extent;
-    const Expr elements = cast(type, simplify(count));
+    const Expr elements = number_of(axes, type);
     const Tensor mean =
         compute(name + "_mean", kept, [&](const Indices& at) { return sum(element(at), axes) / elements; });
     const Tensor variance = compute(name + "_variance", kept, [&](const Indices& at) {
@@ -72,13 +85,55 @@ Tensor normalised(const std::string& name, const Tensor& x, const Moments& momen
 
 Indices last_of(const Indices& at) { return {at.back()}; }
 
+/// For each channel.
+Tensor channel_sum(const std::string& name, const Tensor& x, const std::function<Expr(const Indices&)>& term) {
+    const std::vector<Axis> axes = pixels_of(x);
+    return compute(name, {x.shape().back()}, [&](const Indices& channel) {
+        Indices at(axes.begin(), axes.end());
+        at.push_back(channel[0]);
+        return sum(term(at), axes);
+    });
+}
+
+/// The adjoints of x, gain and bias, those that are defined, of y = (x - mean) scale gain + bias, where mean and
+/// scale = 1 / sqrt(variance + epsilon) are of x itself. Both sums are over the n elements of a channel:
+///
+///     dbias = sum(dy)    dgain = scale sum(dy (x - mean))
+///     dx = gain scale (dy - sum(dy) / n - (x - mean) scale^2 sum(dy (x - mean)) / n)
+std::vector<Tensor> batch_norm_adjoints(const std::string& name, const Tensor& x, const Moments& moments,
+                                        const Affinity& affinity, double epsilon, const Tensor& dy) {
+    const Type type = sum_type(x.type());
+    auto element = [&](const Tensor& tensor, const Indices& at) {
+        return cast(type, tensor.read({at.begin(), at.end()}));
+    };
+    auto off = [&](const Indices& at) { return element(x, at) - moments.mean(at.back()); };
+    auto scale = [&](const Expr& channel) { return rsqrt(moments.variance(channel) + constant(type, epsilon)); };
+    const Tensor total = channel_sum("d_" + name + "_total", x, [&](const Indices& at) { return element(dy, at); });
+    const Tensor product =
+        channel_sum("d_" + name + "_product", x, [&](const Indices& at) { return element(dy, at) * off(at); });
+    const Expr elements = number_of(pixels_of(x), type);
+    auto dx = [&](const Indices& at) {
+        const Expr& channel = at.back();
+        const Expr slope = product(channel) * scale(channel) * scale(channel);
+        const Expr rest = element(dy, at) - (total(channel) + off(at) * slope) / elements;
+        const Expr factor =
+            affinity.gain.defined() ? scale(channel) * element(affinity.gain, {channel}) : scale(channel);
+        return rest * factor;
+    };
+    std::vector<Tensor> adjoints{compute("d_" + name + "_x", shape_of(x), dx)};
+    if (affinity.gain.defined())
+        adjoints.push_back(compute("d_" + name + "_gain", {x.shape().back()},
+                                   [&](Expr channel) { return product(channel) * scale(channel); }));
+    if (affinity.bias.defined()) adjoints.push_back(total);
+    return adjoints;
+}
+
 }  // namespace
 
 Moments channel_moments(const std::string& name, const Tensor& x, std::source_location where) {
     CalledFrom caller(where);
     check_floats("channel_moments", x, 2, where);
-    std::vector<Axis> axes;
-    for (int d = 0; d + 1 < x.rank(); ++d) axes.push_back(reduce_axis("n", x.shape()[static_cast<size_t>(d)]));
+    const std::vector<Axis> axes = pixels_of(x);
     const Type type = sum_type(x.type());
     return moments_of(name, {x.shape().back()}, axes, type, [&](const Indices& channel) {
         std::vector<Operand> at(axes.begin(), axes.end());
@@ -92,7 +147,14 @@ Tensor batch_norm(const std::string& name, const Tensor& x, const Affinity& affi
     CalledFrom caller(where);
     check_floats("batch_norm", x, 2, where);
     check_affinity("batch_norm", affinity, x, 1, where);
-    return normalised(name, x, channel_moments(name, x, where), last_of, affinity, epsilon, where);
+    const Moments moments = channel_moments(name, x, where);
+    std::vector<Tensor> inputs{x};
+    for (const Tensor& part : {affinity.gain, affinity.bias})
+        if (part.defined()) inputs.push_back(part);
+    return with_gradient(
+        normalised(name, x, moments, last_of, affinity, epsilon, where), inputs,
+        [=](const Tensor&, const Tensor& dy) { return batch_norm_adjoints(name, x, moments, affinity, epsilon, dy); },
+        where);
 }
 
 Tensor batch_norm_by(const std::string& name, const Moments& moments, const Tensor& x, const Affinity& affinity,

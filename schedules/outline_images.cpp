@@ -131,13 +131,15 @@ private:
             },
             operation.where);
     }
-    /// Whether a sum reads the tensor, which is no output.
+    /// Whether a sum that units may compute, of several dimensions, reads the tensor, which is no output.
     bool is_summed(const Tensor& tensor) const {
         if (std::ranges::any_of(given_, [&](const Tensor& output) { return output.same(tensor); })) return false;
         return std::ranges::any_of(operations_of(given_), [&](const auto& operation) {
-            return std::ranges::any_of(operation->outputs, [&](const Operation::Output& output) {
-                return output.body.defined() && reduces(output.body) && reads_of(tensor, *operation, output.body).any;
-            });
+            return operation->axes.size() > 1 &&
+                   std::ranges::any_of(operation->outputs, [&](const Operation::Output& output) {
+                       return output.body.defined() && reduces(output.body) &&
+                              reads_of(tensor, *operation, output.body).any;
+                   });
         });
     }
 

@@ -4,12 +4,14 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "schedules/channel_sums.h"
 #include "schedules/choose_windows.h"
+#include "schedules/declared_as.h"
 #include "schedules/find_convolution.h"
 #include "schedules/find_depthwise.h"
 #include "schedules/made_elements.h"
@@ -20,31 +22,6 @@
 
 namespace tw::schedules {
 namespace {
-
-const Expr& body_of(const Tensor& tensor) { return tensor.operation()->outputs[0].body; }
-
-Expr over(const std::vector<Expr>& axes, const Expr& expr, const std::vector<Expr>& at) {
-    Substitution renamed;
-    for (size_t d = 0; d < at.size(); ++d) renamed.emplace_back(axes[d], at[d]);
-    return substitute(expr, renamed);
-}
-
-/// The only reduction of what the tensor is, as an expression over its axes.
-Expr reduction_of(const Tensor& tensor) {
-    Expr found;
-    visit(with_elements(body_of(tensor), {}, false), [&](const Expr& e) {
-        if (e.as<Reduce>()) found = e;
-    });
-    return found;
-}
-
-/// A tensor of the same name and shape; `body` is one of the tensor's axes.
-Tensor declared_as(const Tensor& tensor, const Expr& body) {
-    const Operation& operation = *tensor.operation();
-    return compute(
-        operation.name, {operation.shape.begin(), operation.shape.end()},
-        [&](const std::vector<Expr>& at) { return over(operation.axes, body, at); }, operation.where);
-}
 
 class Redeclaration {
 public:
@@ -60,9 +37,11 @@ public:
     RedeclaredConvolutions run() {
         for (const auto& operation : operations_of(given_)) {
             if (operation->is_input()) continue;
+            sum_waiting(operation);
             finish_sum(operation);
             const Tensor tensor(operation, 0);
             if (operation->outputs.size() == 1) declare(tensor);
+            done_.insert(operation);
             sum_apart(tensor);
         }
         for (const Tensor& output : given_) result_.outputs.push_back(whole_.of(output));
@@ -70,6 +49,12 @@ public:
     }
 
 private:
+    /// Sums of a tensor's elements, as given.
+    struct WaitingSums {
+        Tensor of;
+        std::vector<ChannelSum> sums;
+    };
+
     void declare(const Tensor& tensor) {
         if (holds(except_.as_given, tensor)) return;
         if (const Tensor reader = only_caster(tensor); reader.defined() && !holds(except_.as_given, reader)) return;
@@ -127,20 +112,16 @@ private:
             }
         return count;
     }
-    /// The tensor, with what it casts in place of a read of it. What has the type already is not cast back and forth.
-    static Tensor with_sums(const Tensor& tensor, const Tensor& sums) {
-        const Expr value = over(sums.operation()->axes, body_of(sums), tensor.operation()->axes);
-        return declared_as(tensor, value.type() == tensor.type() ? value : cast(tensor.type(), value));
-    }
-
     ConvolutionNeighbours neighbours_of(const Tensor& given, const Tensor& sums, const FoundConvolution& found) {
         ConvolutionNeighbours around;
         if (found.pass == ConvolutionPass::WeightGradient || holds(except_.apart, given)) return around;
         around.result = made_result(sums, given_);
         if (!around.result) return {};
         around.sums = channel_sums(given, given_);
-        const auto counts = [](const ChannelSum& sum) { return !sum.of_zeros; };
-        if (std::ranges::any_of(around.sums, counts)) around.sums.clear();  // places of a raster that are no pixels
+        std::erase_if(around.sums, [&](const ChannelSum& sum) { return taken_.count(sum.operation) > 0; });
+        // Of places of a raster that are no pixels.
+        const auto counts = [&](const ChannelSum& sum) { return !sum.of_zeros || !is_ready(sum, given); };
+        if (std::ranges::any_of(around.sums, counts)) around.sums.clear();
         if (found.pass == ConvolutionPass::Forward && is_read_once(found.x, given))
             around.image = made_image(found.x, given_);
         return around;
@@ -158,8 +139,9 @@ private:
 
     /// All in one stage, over what was declared of the tensor. What is made of a sum and of others is made behind it.
     Tensor declare_sums(const Tensor& given, const std::vector<ChannelSum>& sums, const std::vector<Axis>& axes,
-                        const std::function<Expr(const Expr&)>& element) {
+                        const std::function<Expr(const Tensor&, const Expr&)>& element) {
         summed_.push_back(given);
+        for (const ChannelSum& sum : sums) taken_.insert(sum.operation);
         std::vector<std::string> names, told;
         for (const ChannelSum& sum : sums) {
             const Tensor own(sum.operation, sum.output);
@@ -168,7 +150,7 @@ private:
         }
         const std::string name = sums.size() == 1 ? names[0] : free_name(given, "statistics");
         if (sums.size() == 1) names.clear();
-        const Tensor totals = declare_channel_sums(sums, name, names, axes, element);
+        const Tensor totals = whole_.of(declare_channel_sums(sums, name, names, axes, element));
         for (size_t k = 0; k < sums.size(); ++k) {
             const Tensor sum(totals.operation(), static_cast<int>(k));
             if (!sums[k].ends_with_sum)
@@ -188,22 +170,61 @@ private:
                 return;
             }
     }
+    /// Whether all that the sum reads beside the tensor's elements, and what is made of it, has its declaration.
+    bool is_ready(const ChannelSum& sum, const Tensor& of) const {
+        bool ready = true;
+        visit(sum.body, [&](const Expr& e) {
+            const Read* read = e.as<Read>();
+            if (!read || !ready || read->operation == of.operation()) return;
+            const auto needed = operations_of({Tensor(read->operation, 0)});
+            if (std::ranges::any_of(needed, [&](const auto& each) { return each == of.operation(); })) return;
+            ready =
+                std::ranges::all_of(needed, [&](const auto& each) { return each->is_input() || done_.count(each); });
+        });
+        return ready;
+    }
     /// Of what tiles of windows make.
     void sum_apart(const Tensor& given) {
         if (!target_.has_wgmma || !target_.has_tma || given.rank() < 3 || given.operation()->outputs.size() != 1 ||
             holds(summed_, given) || holds(except_.apart, given))
             return;
-        const std::vector<ChannelSum> sums = channel_sums(given, given_);
+        std::vector<ChannelSum> sums = channel_sums(given, given_);
+        std::erase_if(sums, [&](const ChannelSum& sum) { return taken_.count(sum.operation) > 0; });
         if (sums.empty() || !is_made_of_windows(whole_.of(given), given_)) return;
-        const Tensor of = whole_.of(given);
+        for (const ChannelSum& sum : sums) taken_.insert(sum.operation);
+        waiting_.push_back({given, std::move(sums)});
+        sum_waiting(nullptr);
+    }
+    /// Sums wait for what they read beside the tensor, until `next`, one of them, is there.
+    void sum_waiting(const std::shared_ptr<const Operation>& next) {
+        std::vector<WaitingSums> left;
+        for (WaitingSums& each : std::exchange(waiting_, {})) {
+            auto is_unready = [&](const ChannelSum& sum) { return !is_ready(sum, each.of); };
+            const bool is_next =
+                std::ranges::any_of(each.sums, [&](const ChannelSum& sum) { return sum.operation == next; });
+            if (is_next) std::erase_if(each.sums, is_unready);
+            if (std::ranges::any_of(each.sums, is_unready))
+                left.push_back(std::move(each));
+            else if (!each.sums.empty())
+                sum_together(each);
+        }
+        waiting_.insert(waiting_.end(), left.begin(), left.end());
+    }
+    void sum_together(const WaitingSums& waiting) {
+        const Tensor of = whole_.of(waiting.of);
         std::vector<Axis> axes;
         for (int d = 0; d + 1 < of.rank(); ++d) axes.push_back(reduce_axis("n", of.shape()[static_cast<size_t>(d)]));
-        const Tensor totals = declare_sums(given, sums, axes, [&](const Expr& channel) {
-            std::vector<Operand> at(axes.begin(), axes.end());
-            at.emplace_back(channel);
-            return of.read(at);
-        });
-        result_.summed.push_back({given, of, totals});
+        const Tensor totals =
+            declare_sums(waiting.of, waiting.sums, axes, [&](const Tensor& tensor, const Expr& channel) {
+                std::vector<Operand> at(axes.begin(), axes.end());
+                at.emplace_back(channel);
+                return whole_.of(tensor).read(at);
+            });
+        result_.summed.push_back({waiting.of, of, totals, {}});
+        for (const ChannelSum& sum : waiting.sums)
+            if (const Tensor beside = sum.beside.defined() ? whole_.of(sum.beside) : Tensor();
+                beside.defined() && !holds(result_.summed.back().beside, beside))
+                result_.summed.back().beside.push_back(beside);
     }
     /// Undefined: it is best as it is, unless it was merged of two.
     Tensor again(const Tensor& given, const Tensor& sums, bool is_merged = false) {
@@ -215,7 +236,8 @@ private:
         const auto tuned = around.any() || holds(except_.by_model, given)
                                ? std::nullopt
                                : tuned_tiling(found->shape, found->pass, target_);
-        const bool may_have_halo = !leaves_turned(sums) && (of_columns(sums, found->shape.type) || around.has_beside());
+        const bool may_have_halo =
+            !leaves_turned(sums) && (is_of_columns(sums, found->shape.type) || around.has_beside());
         if (const HaloTiles* halo = tuned ? std::get_if<HaloTiles>(&*tuned) : nullptr;
             halo && may_have_halo && takes_halo(found->shape, found->pass, *halo, target_))
             return with_halo(given, sums, *found, {{}, *halo, true}, around);
@@ -256,14 +278,6 @@ private:
     bool leaves_turned(const Tensor& sums) const {
         const auto own = window_products(sums, given_);
         return !own.empty() && own[0].form.turns_result;
-    }
-
-    /// Whether elements are made of sums and what belongs to their column.
-    static bool of_columns(const Tensor& sums, Type type) {
-        const Expr rest = with_reduction(body_of(sums), constant(f32, 0.0));
-        const auto& axes = sums.operation()->axes;
-        return sums.type() == type &&
-               std::none_of(axes.begin(), axes.end() - 1, [&](const Expr& axis) { return contains(rest, axis); });
     }
 
     /// Whether the tensor has the declaration's product already.
@@ -332,8 +346,8 @@ private:
                                                 found.x.name(), x.name(), given.name()));
         if (!around.sums.empty()) {
             const Axis m = reduce_axis("m", h.sums.shape()[0]);
-            declared.totals =
-                declare_sums(given, around.sums, {m}, [&](const Expr& channel) { return h.sums(m, channel); });
+            declared.totals = declare_sums(given, around.sums, {m},
+                                           [&](const Tensor&, const Expr& channel) { return h.sums(m, channel); });
         }
         result_.sums.push_back(h.sums);
         result_.halos.push_back(declared);
@@ -410,7 +424,10 @@ private:
     const std::vector<Tensor>& given_;
     const Exceptions& except_;
     const Target& target_;
-    std::set<std::string> names_;                           // that tensors have
+    std::set<std::string> names_;                      // that tensors have
+    std::set<std::shared_ptr<const Operation>> done_;  // as given, that have their declaration
+    std::vector<WaitingSums> waiting_;
+    std::set<std::shared_ptr<const Operation>> taken_;      // sums that are made with what they are of
     std::vector<Tensor> summed_;                            // as given
     std::vector<std::pair<ChannelSum, Tensor>> finishing_;  // what is made of sums, and these
     Replacement whole_;
@@ -418,21 +435,6 @@ private:
 };
 
 }  // namespace
-
-std::vector<Tensor> RedeclaredHalo::tensors() const {
-    const HaloConvolution& c = convolution;
-    std::vector<Tensor> found{c.result, c.raster, c.image, c.taps, c.made, c.sums, c.pixel, c.beside};
-    std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
-    return found;
-}
-
-std::vector<Tensor> RedeclaredDepthwise::tensors() const {
-    std::vector<Tensor> found{result, convolution.taps};
-    for (const std::vector<Tensor>& more : {convolution.sums, convolution.tiled, convolution.copies})
-        found.insert(found.end(), more.begin(), more.end());
-    std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
-    return found;
-}
 
 RedeclaredConvolutions redeclare_convolutions(const std::vector<Tensor>& outputs, const Exceptions& exceptions,
                                               const Target& target) {

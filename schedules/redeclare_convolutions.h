@@ -36,7 +36,8 @@ struct RecordedTiles {
 
 /// Sums over all pixels of what tiles of windows make.
 struct SummedWindowResult {
-    Tensor given, of, totals;  ///< the tensor, as given and as declared, and its sums
+    Tensor given, of, totals;         ///< the tensor, as given and as declared, and its sums
+    std::vector<Tensor> beside = {};  ///< whose elements these read as well, at the same place
 };
 
 /// What computes the same, some convolutions declared as declare_convolution(), declare_halo_convolution() or

@@ -69,6 +69,21 @@ std::optional<Factors> factors_of(const Tensor& c) {
 
 }  // namespace
 
+std::vector<Tensor> RedeclaredHalo::tensors() const {
+    const HaloConvolution& c = convolution;
+    std::vector<Tensor> found{c.result, c.raster, c.image, c.taps, c.made, c.sums, c.pixel, c.beside};
+    std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
+    return found;
+}
+
+std::vector<Tensor> RedeclaredDepthwise::tensors() const {
+    std::vector<Tensor> found{result, convolution.taps};
+    for (const std::vector<Tensor>& more : {convolution.sums, convolution.tiled, convolution.copies})
+        found.insert(found.end(), more.begin(), more.end());
+    std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
+    return found;
+}
+
 std::optional<TiledProduct> product_of_threads(const Tensor& c, const Target& target) {
     if (const auto thin = thin_product(c))
         return TiledProduct{thin->c, thin->a, thin->b, ProductTiling(thin_tiles(thin->shape, target))};
@@ -109,14 +124,18 @@ std::vector<TiledWindows> tilings_with_neighbours(const WindowProduct& windows,
     const Tensor totals = sums == summed.end() ? Tensor() : sums->totals,
                  beside = tensor_beside(windows.result, outputs);
     if (!totals.defined() && !beside.defined()) return found;
+    const std::vector<Tensor> behind = totals.defined() ? sums->beside : std::vector<Tensor>();
+    const bool arrives = beside.defined() || !behind.empty();
     WindowProduct product = windows;
     product.form.takes_parts = product.form.terms_are_neighbours = false;  // tiles of round numbers of columns
     for (const bool has_beside : {true, false}) {
-        if (has_beside ? !beside.defined() : !totals.defined()) continue;
+        if (has_beside ? !arrives : !totals.defined()) continue;
         for (const ConvolutionTiles& tiles : tilings_of(product, target)) {
             const TileNeighbours around{.beside = has_beside, .sums = totals.defined()};
             found.push_back({product, with_room(tiles, around, product.form.extents, target), totals, {}});
-            if (has_beside) found.back().beside = {beside};
+            if (!has_beside) continue;
+            found.back().beside_behind = behind;
+            if (beside.defined()) found.back().beside = {beside};
         }
     }
     return found;
@@ -124,7 +143,7 @@ std::vector<TiledWindows> tilings_with_neighbours(const WindowProduct& windows,
 
 void schedule_tiled(Schedule& s, const TiledProduct& p) {
     if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles)) {
-        const WindowNeighbours around{.beside = windows->beside};
+        const WindowNeighbours around{.beside = windows->beside, .beside_behind = windows->beside_behind};
         if (windows->totals.defined())
             return schedule_windows_and_sums(s, windows->product, windows->tiles, windows->totals, around);
         if (!windows->beside.empty()) return void(schedule_windows(s, windows->product, windows->tiles, around));

@@ -16,8 +16,9 @@ namespace tw::schedules {
 struct TiledWindows {
     WindowProduct product;
     ConvolutionTiles tiles;
-    Tensor totals = {};               ///< sums over all pixels of what it makes, made with it; or undefined
-    std::vector<Tensor> beside = {};  ///< WindowNeighbours::beside
+    Tensor totals = {};                      ///< sums over all pixels of what it makes, made with it; or undefined
+    std::vector<Tensor> beside = {};         ///< WindowNeighbours::beside
+    std::vector<Tensor> beside_behind = {};  ///< WindowNeighbours::beside_behind
 };
 /// With sums over all pixels of what it makes, if there are such among those, and with pieces of a tensor that lies in
 /// memory and is read at each element's own place, to try one after another; none where there is neither.

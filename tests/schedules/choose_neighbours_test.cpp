@@ -332,9 +332,9 @@ TEST_P(ChooseNeighbours, ThatOnlyLookAlikeAreComputedByThemselves) {
     }
     const Axis n = reduce_axis("n", 1), p = reduce_axis("p", 10), q = reduce_axis("q", 10), half = reduce_axis("p", 5);
     const std::vector<std::pair<const char*, std::vector<Tensor>>> cases = {
-        {"sums with another tensor",
+        {"sums with another tensor at other places",
          {z,
-          parts.sums(z, [&](const Expr& v, const auto& at) { return v * cast(f32, more(0, at[0], at[1], at[2])); })}},
+          parts.sums(z, [&](const Expr& v, const auto& at) { return v * cast(f32, more(0, at[1], at[0], at[2])); })}},
         {"sums of some pixels",
          {z, parts.sums(z, [](const Expr& v, const auto& at) { return select(at[0] < at[1], v, 0.0); })}},
         {"sums whose terms count", {z, parts.sums(z, [](const Expr& v, const auto&) { return v + 1.0; })}},
