@@ -12,6 +12,11 @@
 namespace tw::schedules {
 namespace {
 
+/// Gives gradients what the forward pass computed.
+void save(Bindings& bindings, const Attention& forward, const std::vector<HostArray>& saved) {
+    for (size_t k = 0; k < saved.size(); ++k) bindings.inputs[forward.results()[k].name()] = saved[k];
+}
+
 /// What a user would write for all kernels together, where tiles have as many elements as heads, takes so many
 /// statements.
 TEST(AttentionGradients, AreShort) {
@@ -36,9 +41,8 @@ TEST(AttentionGradients, AreThoseOfTheFormula) {
         const AttentionGradients declared = declare_attention_gradients(shape);
         const std::vector<Tensor> given{declared.dq, declared.dk, declared.dv};
         Bindings bindings = random_bindings(given, 11);
-        const std::vector<HostArray> saved = interpret_plain({forward.o, forward.lse}, bindings);
-        bindings.inputs["o"] = saved[0];
-        bindings.inputs["lse"] = saved[1];
+        const std::vector<HostArray> saved = interpret_plain(forward.results(), bindings);
+        save(bindings, forward, saved);
         const std::vector<Tensor> wanted = gradients(forward.o, declared.g, {forward.q, forward.k, forward.v});
         const std::vector<HostArray> got = interpret_plain(given, bindings, Precision::Float64),
                                      expected = interpret_plain(wanted, bindings, Precision::Float64);
@@ -144,9 +148,8 @@ TEST(AttentionGradients, AreThoseOfRules) {
         const std::vector<Tensor> given{declared.dq, declared.dk, declared.dv};
         Bindings bindings = random_bindings({declared.dq, declared.dk, declared.dv, forward.o}, 12);
         if (bindings.inputs.contains("documents")) fill_integers(bindings.inputs.at("documents"), 0, 1, 4);
-        const std::vector<HostArray> saved = interpret_plain({forward.o, forward.lse}, bindings);
-        bindings.inputs["o"] = saved[0];
-        bindings.inputs["lse"] = saved[1];
+        const std::vector<HostArray> saved = interpret_plain(forward.results(), bindings);
+        save(bindings, forward, saved);
         const std::vector<Tensor> wanted = gradients(forward.o, declared.g, {forward.q, forward.k, forward.v});
         const std::vector<HostArray> got = interpret_plain(given, bindings, Precision::Float64),
                                      expected = interpret_plain(wanted, bindings, Precision::Float64);
@@ -168,9 +171,8 @@ TEST(AttentionGradients, AreThoseOfBiases) {
     const AttentionGradients declared = declare_attention_gradients(shape, {.kept = true, .of_pairs = true}, rule);
     ASSERT_EQ(declared.gradients_of_pairs.size(), 2U);
     Bindings bindings = random_bindings(declared.gradients_of_pairs, 12);
-    const std::vector<HostArray> saved = interpret_plain({forward.o, forward.lse}, bindings);
-    bindings.inputs["o"] = saved[0];
-    bindings.inputs["lse"] = saved[1];
+    const std::vector<HostArray> saved = interpret_plain(forward.results(), bindings);
+    save(bindings, forward, saved);
     const std::vector<Tensor> wanted = gradients(forward.o, declared.g, {bias, factors});
     const std::vector<HostArray> got = interpret_plain(declared.gradients_of_pairs, bindings, Precision::Float64),
                                  expected = interpret_plain(wanted, bindings, Precision::Float64);
@@ -191,9 +193,8 @@ TEST(AttentionGradients, AreThoseOfSinks) {
         const std::vector<Tensor> given{declared.dq, declared.dk, declared.dv, declared.d_sinks};
         Bindings bindings = random_bindings(given, 12);
         fill_uniform(bindings.inputs.at("sinks"), -1, 2, 3);
-        const std::vector<HostArray> saved = interpret_plain({forward.o, forward.lse}, bindings);
-        bindings.inputs["o"] = saved[0];
-        bindings.inputs["lse"] = saved[1];
+        const std::vector<HostArray> saved = interpret_plain(forward.results(), bindings);
+        save(bindings, forward, saved);
         const std::vector<Tensor> wanted = gradients(forward.o, declared.g, {forward.q, forward.k, forward.v, sinks});
         const std::vector<HostArray> got = interpret_plain(given, bindings, Precision::Float64),
                                      expected = interpret_plain(wanted, bindings, Precision::Float64);
@@ -228,9 +229,8 @@ TEST(AttentionGradients, AreThoseOfDropout) {
         const std::vector<Tensor> given{declared.dq, declared.dk, declared.dv};
         Bindings bindings = random_bindings({declared.dq, declared.dk, declared.dv, forward.o}, 12);
         bindings.scalars["seed"] = make_value(u32, int64_t{3});
-        const std::vector<HostArray> saved = interpret_plain({forward.o, forward.lse}, bindings);
-        bindings.inputs["o"] = saved[0];
-        bindings.inputs["lse"] = saved[1];
+        const std::vector<HostArray> saved = interpret_plain(forward.results(), bindings);
+        save(bindings, forward, saved);
         const std::vector<Tensor> wanted = gradients(forward.o, declared.g, {forward.q, forward.k, forward.v});
         const std::vector<HostArray> got = interpret_plain(given, bindings, Precision::Float64),
                                      expected = interpret_plain(wanted, bindings, Precision::Float64);
@@ -423,7 +423,7 @@ TEST_P(GradientKernels, OfBiases) {
         SCOPED_TRACE(s.trace_as_cpp());
         EXPECT_EQ(s.outputs().size(), 4U);
         Bindings bindings = random_bindings(s.outputs(), round);
-        fill_uniform(bindings.inputs.at("lse"), 6, 8, 5);
+        fill_uniform(bindings.inputs.at("spread"), 6, 8, 5);
         expect_declared(s, bindings, near(64, 5e-3));
         expect_compiles(build(s));
     }
