@@ -401,6 +401,35 @@ TEST_P(GradientKernels, OfRules) {
     }
 }
 
+/// Of what rules read for each row, or each key, where a step has all of them and their bytes are no boxes.
+TEST_P(GradientKernels, OfRulesOfFewRows) {
+    for (unsigned round = 0; round < 4; ++round) {
+        const AttentionShape shape{.batch = between(1, 2),
+                                   .heads = 1,
+                                   .rows = between(3, 63),
+                                   .keys = between(3, 63),
+                                   .depth = 16,
+                                   .width = 8 * between(1, 3)};
+        const Type type = chance() ? bf16 : f32;
+        const Tensor of_rows = input("of_rows", i32, {shape.batch, shape.rows}),
+                     of_keys = input("of_keys", i32, {shape.batch, shape.keys}),
+                     factors = input("factors", type, {shape.keys}), others = input("others", type, {shape.rows});
+        const ScoreRule by_factors = [&](const Expr& score, const ScorePlace& at) {
+            return score * cast(f32, factors(at.key)) * cast(f32, others(at.row));
+        };
+        const ScoreRule rule = in_turn({by_factors, documents(of_rows, of_keys)});
+        const GradientTiles tiles{.key_rows = 64, .query_rows = 64};
+        const AttentionGradients declared = declare_attention_gradients(shape, tiles.passes, rule);
+        const Schedule s = attention_gradients_schedule(declared, shape, tiles, device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        Bindings bindings = random_bindings(s.outputs(), round);
+        for (const char* name : {"of_rows", "of_keys"}) fill_integers(bindings.inputs.at(name), 0, 2, 4 + round);
+        fill_uniform(bindings.inputs.at("lse"), 6, 8, 5);
+        expect_declared(s, bindings, near(64, 5e-3));
+        expect_compiles(build(s));
+    }
+}
+
 TEST_P(GradientKernels, OfBiases) {
     for (unsigned round = 0; round < 4; ++round) {
         AttentionShape shape{.batch = between(1, 2),
