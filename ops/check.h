@@ -34,6 +34,9 @@ struct CheckOptions {
 /// are made of sums that tensor cores can compute, which truncate instead of rounding, each may lie as much farther off
 /// as truncation takes it at most.
 ///
+/// NaN passes only where float64 has it, too. A plain error of more than a quarter of the largest of 64 or more
+/// elements does not pass: such a declaration of floats has lost its result, and tells nothing of the schedule's.
+///
 /// Of fewer than 64 elements the largest error is a matter of luck. Their plain error is the largest in several orders
 /// of the terms, and four times as much is allowed, or, of types narrower than f32, as much of a rounding of the type.
 /// bench/harness/operands.py has the same rule.

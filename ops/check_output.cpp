@@ -36,24 +36,29 @@ std::vector<Point> chosen_points(const HostArray& array, int64_t samples, uint64
 
 double as_double(const Value& value) { return is_float(value.type) ? value.real : static_cast<double>(value.integer); }
 
-/// The largest errors so far. An element whose value is not finite must be what the declaration gives in its own types.
+/// The largest errors so far. An element whose value is not finite must be what the declaration gives in its own types,
+/// but NaN only where float64 has it, too: a declaration that makes NaN of finite data has lost its result.
 struct Errors {
     double got = 0, plain = 0, largest = 0;
     double unit = 0;    ///< that tensor cores may make
     double beyond = 0;  ///< what is left of `got` without what they may make of the element
 
     void add(double value, double expected, double declared, double unit_error) {
-        if (!std::isfinite(expected) || !std::isfinite(declared)) {
+        if (std::isnan(value) && !std::isnan(expected)) {
+            got = beyond = HUGE_VAL;
+            return;
+        }
+        const bool lost = std::isnan(declared) && std::isfinite(expected);
+        if (!lost && (!std::isfinite(expected) || !std::isfinite(declared))) {
             bool same = value == declared || (std::isnan(value) && std::isnan(declared));
             if (!same) got = beyond = HUGE_VAL;
             return;
         }
-        double error = std::abs(value - expected);
-        if (std::isnan(error)) error = HUGE_VAL;
+        const double error = std::abs(value - expected);
         got = std::max(got, error);
         beyond = std::max(beyond, error - unit_error);
         unit = std::max(unit, unit_error);
-        plain = std::max(plain, std::abs(declared - expected));
+        if (!lost) plain = std::max(plain, std::abs(declared - expected));
         largest = std::max(largest, std::abs(expected));
     }
 };
@@ -78,6 +83,14 @@ double allowed_error(double plain_error, Type type, int64_t elements, const Chec
     return luck_of_few * std::max(factor * plain_error, rounding_allowance(type));
 }
 
+/// Of many elements, relative to the largest: what types that declarations compute in round is far less. A declaration
+/// that errs by more tells nothing of a schedule.
+constexpr double most_plain_error = 0.25;
+
+bool is_lost(double plain_error, Type type, int64_t elements) {
+    return is_float(type) && elements >= few && plain_error > most_plain_error;
+}
+
 CheckResult verdict(const Errors& errors, Type type, int64_t elements, const CheckOptions& options) {
     double scale = errors.largest > 0 ? errors.largest : 1;
     CheckResult result;
@@ -87,10 +100,12 @@ CheckResult verdict(const Errors& errors, Type type, int64_t elements, const Che
     result.elements = elements;
     double allowed = allowed_error(result.plain_error, type, elements, options);
     for (Type rounded : options.roundings) allowed += unit_roundoff(rounded);
-    result.ok = errors.beyond / scale <= allowed;
+    const bool lost = is_lost(result.plain_error, type, elements);
+    result.ok = errors.beyond / scale <= allowed && !lost;
     std::string units = result.unit_error > 0 ? fmt::format(", by tensor cores up to {:.2g}", result.unit_error) : "";
     result.text = fmt::format("max error {:.2g} against float64 (plain {}: {:.2g}{}), {} elements: {}", result.error,
                               name_of(type), result.plain_error, units, elements, result.ok ? "ok" : "WRONG");
+    if (lost) result.text += ", as far as the declaration can tell: in its own types it loses its result; rewrite it";
     return result;
 }
 

@@ -191,7 +191,7 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
                    {"heads", tiles.heads}},
                   where);
     const int64_t warpgroups = tiles.rows / rows_of_warpgroup;
-    Schedule s({a.o, a.lse}, target);
+    Schedule s(a.results(), target);
     auto [b, i, h, width] = shape.loops_of(s, a.o, where);
     auto [e_tile, e] = s.split(width, padded_head(shape.width), Tail::Mask, {"e_tile", "e"}, where);
     auto [block, in_block] = s.split(i, tiles.rows, Tail::Mask, {"block", "in_block"}, where);
@@ -230,6 +230,7 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
     auto [d_tile, d] = s.split(s.reduce(a.s), padded_head(shape.depth), Tail::Mask, {"d_tile", "d"}, where);
     s.order({s_b, s_h, d_tile, s_i, s_j, d}, where);
     s.at(a.lse, group, where);
+    if (a.softmax.defined()) s.at({a.softmax.top, a.softmax.spread}, group, Memory::Auto, where);
     if (a.skips && shape.keys > rounded_up(tiles.rows, tiles.keys)) {
         s.skip(step, a.s, where);
         s.cut(step, where_partial(a.s), where);

@@ -1,8 +1,10 @@
 // Scaled dot-product attention from its formula, one pass over the keys of each row (flash attention; Dao et al. 2022).
 #pragma once
 #include <array>
+#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "dsl/schedule.h"
 #include "schedules/score_rules.h"
@@ -35,16 +37,29 @@ struct AttentionShape {
     double bytes() const;
 };
 
+/// What tells a row's weights again where lse, a single number, would lose them: a weight is
+/// exp2((s - top) * log2(e) - spread). Of a row that sees no key, 0 and infinity.
+struct SavedSoftmax {
+    Tensor top;     ///< f32, the largest of the row's scores
+    Tensor spread;  ///< f32, the logarithm to base 2 of what the softmax divides by, beside that of exp(top)
+
+    bool defined() const { return spread.defined(); }
+};
+/// o and lse, then what else a forward pass saves.
+std::vector<Tensor> results_of(const Tensor& o, const Tensor& lse, const SavedSoftmax& softmax);
 /// o[b, i, h, e] = sum_j softmax_j(q[b, i, h, :] k[b, j, h / group, :]' / sqrt(depth)) v[b, j, h / group, e], and
 /// lse[b, h, i], the logarithm to base 2 of the sum that the softmax divides by. Each member is a computation.
 struct Attention {
     Tensor q, k, v, s, m, p, l, o, lse;
+    SavedSoftmax softmax;             ///< by a rule that may add far, as may_add_far says
     Tensor w;                         ///< what values are multiplied by: p, or what a rule makes of it
     std::vector<PairInput> of_pairs;  ///< what the rule reads for each row and key
     LineInputs of_lines;              ///< what it reads for each row or each key
     double to_base_2 = 1;             ///< times a score: the exponent of p, to base 2
     bool skips = false;               ///< the places of rows and keys alone mask whole tiles, which are left out
     std::string suffix;               ///< of the names of all
+
+    std::vector<Tensor> results() const;  ///< what a forward pass computes
 };
 /// A user's own operands: what is not given is an input. Tensors of the shape and type that AttentionShape says, be
 /// they inputs with strides, parts of a larger tensor, `compute("q", .., qkv(b, i, 0, h, d))`, which copies read where
@@ -74,6 +89,17 @@ void inline_view(Schedule& s, const Tensor& operand, TW_HERE);
 struct SoftmaxSum {
     Expr top, sum;
 };
+/// To base 2, what the exponential takes of a score: below the row's top, both times the scale. Scores that may be far
+/// from 0 are subtracted first, exactly.
+Expr exponent_of(const Expr& score, const Expr& top, double scale, bool far);
+/// The same of a score that may be far from 0: what the softmax divides by, in units of exp(top), of the sum `of_keys`
+/// and of a sink, if there is one.
+Expr sum_beside_top(const Expr& of_keys, const Expr& top, const Expr& sink);
+/// Its logarithm to base 2, in units of 1.
+Expr lse_of_sum(const Expr& beside_top, const Expr& top, const Expr& sink);
+/// Of the softmax of rows by their indices: m is the largest of a row's scores, `beside_top` what sum_beside_top makes.
+SavedSoftmax saved_softmax(const std::string& suffix, const Tensor& m,
+                           const std::function<Expr(const std::vector<Expr>& row)>& beside_top);
 /// With a score more, in units of the natural exponential.
 SoftmaxSum with_score(const SoftmaxSum& of_keys, const Expr& score);
 /// Throws Error if sinks, where they are given, are not f32 [heads].

@@ -35,7 +35,8 @@ public:
 
     Schedule run() {
         schedule_delta();
-        if (a_.lse_of_keys.name() != a_.lse.name()) schedule_each_element(s_, a_.lse_of_keys, threads_of_delta, where_);
+        for (const RowNumber& each : a_.row_numbers)
+            if (!each.of_keys.same(each.saved)) schedule_each_element(s_, each.of_keys, threads_of_delta, where_);
         if (!tiles_.passes.kept && !tiles_.passes.added) schedule_queries();
         schedule_keys();
         if (tiles_.passes.kept) schedule_kept();
@@ -241,7 +242,10 @@ private:
         if (a_.skips && shape_.keys > rounded_up(tiles_.query_rows, tiles_.query_step)) skip_masked(n.step, of);
         auto [queries, given] = s_.stage({{of.s, a_.q}, {of.dp, a_.g}}, Memory::Shared, n.tile, {}, where_);
         auto [keys, values] = s_.stage({{{of.s, a_.dq}, a_.k}, {of.dp, a_.v}}, Memory::Shared, n.step, {}, where_);
-        s_.stage({{of.p, a_.lse_of_queries}, {of.ds, a_.delta}}, Memory::Registers, n.group, {}, where_);
+        std::vector<CopyOf> of_rows;
+        for (const RowNumber& each : a_.row_numbers) of_rows.emplace_back(of.p, each.of_queries);
+        of_rows.emplace_back(of.ds, a_.delta);
+        s_.stage(of_rows, Memory::Registers, n.group, {}, where_);
         std::vector<StageRef> loaded{queries, given, keys, values};
         move_lines(of, of.lines.of_keys, of.lines.of_rows, n, loaded);
         s_.mma({of.s, of.dp}, wgmma, where_);
@@ -276,8 +280,9 @@ private:
         if (tiles_.passes.added) of_keys.emplace_back(updates);
         if (tiles_.passes.together) of_given.emplace_back(a_.dv);
         auto [keys, values] = s_.stage({{of_keys, a_.k}, {of.dp, a_.v}}, Memory::Shared, n.tile, {}, where_);
-        std::vector<CopyOf> of_step{
-            {{of.s, a_.dk}, a_.q}, {of_given, a_.g}, {of.p, a_.lse_of_keys}, {readers_of(of, a_.delta), a_.delta}};
+        std::vector<CopyOf> of_step{{{of.s, a_.dk}, a_.q}, {of_given, a_.g}};
+        for (const RowNumber& each : a_.row_numbers) of_step.emplace_back(of.p, each.of_keys);
+        of_step.emplace_back(readers_of(of, a_.delta), a_.delta);
         for (const PairInput& input : tiles_.stage_pairs ? a_.of_pairs : std::vector<PairInput>())
             of_step.emplace_back(readers_of(of, input.tensor), input.tensor);
         std::vector<StageRef> loaded{keys, values};
@@ -408,9 +413,10 @@ private:
         products_under(n.step, {of.s}, true);
         if (keys_skip()) skip_masked(n.step, of);
         Stage keys = s_.stage(of.s, a_.k, Memory::Shared, n.tile, where_);
-        auto [queries, given, lse] =
-            s_.stage({{of.s, a_.q}, {a_.dv, a_.g}, {of.p, a_.lse_of_keys}}, Memory::Shared, n.step, {}, where_);
-        std::vector<StageRef> loaded{keys, queries, given, lse};
+        std::vector<CopyOf> of_step{{of.s, a_.q}, {a_.dv, a_.g}};
+        for (const RowNumber& each : a_.row_numbers) of_step.emplace_back(of.p, each.of_keys);
+        std::vector<StageRef> loaded{keys};
+        for (const Stage& copy : s_.stage(of_step, Memory::Shared, n.step, {}, where_)) loaded.emplace_back(copy);
         move_lines(of, of.lines.of_rows, of.lines.of_keys, n, loaded);
         s_.mma({of.s}, wgmma, where_);
         s_.pipeline(n.step, {.stages = tiles_.stages}, where_);

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "schedules/attention.h"
+#include "schedules/row_numbers.h"
 
 namespace tw::schedules {
 
@@ -34,11 +34,11 @@ struct GradientPasses {
 };
 /// Given q, k and v as of declare_attention, its results o and lse, and g = dL/do of o's shape: dq, dk and dv, the
 /// gradients of L, of the shapes and the type of q, k and v. delta[b, h, i] = sum_e g[b, i, h, e] o[b, i, h, e]. The
-/// tensor memory accelerator takes rows of 16 bytes: where rows are no multiple of 4, delta has a few more, and so has
-/// lse_of_keys, else lse itself. Where rows may see no key, lse_of_keys is infinity there, so that their weights are 0,
-/// and lse_of_queries it, else lse itself.
+/// tensor memory accelerator takes rows of 16 bytes: where rows are no multiple of 4, delta has a few more. By a rule
+/// that may add far, weights are made of top and spread instead of lse, which only sinks read then.
 struct AttentionGradients {
-    Tensor q, k, v, g, o, lse, delta, lse_of_keys, lse_of_queries;
+    Tensor q, k, v, g, o, lse, delta;
+    std::vector<RowNumber> row_numbers;
     AttentionScores of_queries, of_keys, of_values;
     Tensor dq, dk, dv;
     Tensor ds_kept;                   ///< [batch, heads, keys, rows], if it is
@@ -52,6 +52,7 @@ struct AttentionGradients {
 /// What gradients are made of: what is not given is an input. With a suffix for all names.
 struct AttentionSaved {
     Tensor q = {}, k = {}, v = {}, g = {}, o = {}, lse = {};
+    SavedSoftmax softmax = {};
     std::string suffix = {};
 };
 /// With a rule as of declare_attention: `s` is what it is given then, and

@@ -78,7 +78,7 @@ GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, 
     int64_t bytes_of_pair = 0;
     for (const PairInput& each : of_pairs) bytes_of_pair += bytes_of(each.tensor.type());
     const int64_t of_head = (padded_head(shape.depth) + padded_head(shape.width)) * bytes_of(shape.type);
-    constexpr int64_t numbers = 2 * 4;  // lse and delta
+    const int64_t numbers = may_add_far(rule) ? 3 * 4 : 2 * 4;  // lse, or top and spread, and delta
     auto fits = [&](int64_t step) {
         const int64_t stage = step * (of_head + tiles.key_rows * bytes_of_pair + numbers);
         return tiles.key_rows * of_head + tiles.stages * stage + bytes_of_barriers <= target.shared_bytes;

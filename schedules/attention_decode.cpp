@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "schedules/loading_roles.h"
 #include "schedules/require_sizes.h"
@@ -66,6 +67,7 @@ void declare_parts(const AttentionShape& shape, AttentionInParts& a, const Shape
                    const std::function<Expr(const Expr& b, const Expr& c, const Expr& j)>& is_there) {
     const AttentionRules& rules = a.rules;
     const Shape of_parts(of_keys.begin(), of_keys.end() - 1);
+    const bool far = may_add_far(rules.score);
     const double scale = to_base_2(a, shape), to_score = 1 / std::sqrt(as_double(shape.depth));
     const Axis d = reduce_axis("d", shape.depth);
     a.s = compute("s" + a.suffix, of_keys, [&](Expr b, Expr h, Expr g, Expr c, Expr j) {
@@ -80,7 +82,7 @@ void declare_parts(const AttentionShape& shape, AttentionInParts& a, const Shape
         return reduce_max(a.s(b, h, g, c, j), j);
     });
     a.p = compute("p" + a.suffix, of_keys, [&](Expr b, Expr h, Expr g, Expr c, Expr j) {
-        return exp2(a.s(b, h, g, c, j) * scale - a.m(b, h, g, c) * scale);
+        return exp2(exponent_of(a.s(b, h, g, c, j), a.m(b, h, g, c), scale, far));
     });
     a.w = a.p;
     if (rules.weights)
@@ -107,6 +109,7 @@ void declare_merged_parts(const AttentionShape& shape, AttentionInParts& a, bool
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     const Expr C = a.m.shape().back();
     const double scale = to_base_2(a, shape);
+    const bool far = may_add_far(a.rules.score);
     const Tensor& sinks = a.rules.sinks;
     Axis c1 = reduce_axis("c1", C), c2 = reduce_axis("c2", C), c3 = reduce_axis("c3", C);
     auto of_head = [&](const Tensor& part, const Expr& b, const Expr& h, const Expr& c) {
@@ -114,11 +117,12 @@ void declare_merged_parts(const AttentionShape& shape, AttentionInParts& a, bool
     };
     a.top = compute("top" + a.suffix, {B, H}, [&](Expr b, Expr h) {
         const Expr top = reduce_max(of_head(a.m, b, h, c1), c1);
-        constexpr double below_all = -1e30;  // of which differences from -infinity are that, too
+        // Of which differences from -infinity are that, too.
+        const double below_all = far ? std::numeric_limits<float>::lowest() : -1e30;
         return may_be_empty ? max(top, below_all) : top;
     });
     auto share = [&](const Expr& b, const Expr& h, const Expr& c) {
-        return exp2(of_head(a.m, b, h, c) * scale - a.top(b, h) * scale);
+        return exp2(exponent_of(of_head(a.m, b, h, c), a.top(b, h), scale, far));
     };
     a.total = compute("total" + a.suffix, {B, H},
                       [&](Expr b, Expr h) { return sum(of_head(a.l, b, h, c2) * share(b, h, c2), c2); });
@@ -126,9 +130,13 @@ void declare_merged_parts(const AttentionShape& shape, AttentionInParts& a, bool
         const SoftmaxSum of_keys{a.top(b, h) * scale, a.total(b, h)};
         return sinks.defined() ? with_score(of_keys, sinks(h)) : of_keys;
     };
+    auto sink_of = [&](const Expr& h) { return sinks.defined() ? sinks(h) : Expr(); };
+    auto beside_top = [&](const Expr& b, const Expr& h) {
+        return sum_beside_top(a.total(b, h), a.top(b, h), sink_of(h));
+    };
     a.weight = compute("weight" + a.suffix, {B, H, C}, [&](Expr b, Expr h, Expr c) {
-        const SoftmaxSum whole = divided_by(b, h);
-        const Expr weight = exp2(of_head(a.m, b, h, c) * scale - whole.top) / whole.sum;
+        const SoftmaxSum whole = far ? SoftmaxSum{{}, beside_top(b, h)} : divided_by(b, h);
+        const Expr weight = (far ? share(b, h, c) : exp2(of_head(a.m, b, h, c) * scale - whole.top)) / whole.sum;
         return may_be_empty ? select(whole.sum > 0.0, weight, 0.0) : weight;
     });
     a.values = compute("values" + a.suffix, {B, H, E}, [&](Expr b, Expr h, Expr e) {
@@ -137,6 +145,7 @@ void declare_merged_parts(const AttentionShape& shape, AttentionInParts& a, bool
     a.o = compute("o" + a.suffix, {B, S, H, E},
                   [&](Expr b, Expr, Expr h, Expr e) { return cast(shape.type, a.values(b, h, e)); });
     a.lse = compute("lse" + a.suffix, {B, H, S}, [&](Expr b, Expr h, Expr) {
+        if (far) return lse_of_sum(beside_top(b, h), a.top(b, h), sink_of(h));
         const SoftmaxSum whole = divided_by(b, h);
         return whole.top + log2(whole.sum);
     });

@@ -47,6 +47,7 @@ RangedAttention declare_ranged_attention(const AttentionShape& shape, const Varl
     auto place = [&](const Expr& b, const Expr& h, const Expr& i, const Expr& j) {
         return ScorePlace{b, h, i, of.first(b, of.tile(i)) + j, shape.position(i)};
     };
+    const bool far = may_add_far(rules.score);
     const Axis d = reduce_axis("d", D);
     RangeViews views;
     a.s = compute(named("s"), {B, H, S, of.most()}, [&](Expr b, Expr h, Expr i, Expr j) {
@@ -64,8 +65,9 @@ RangedAttention declare_ranged_attention(const AttentionShape& shape, const Varl
         const Axis j = of.axis("j1", b, i);
         return reduce_max(a.s(b, h, i, j), j);
     });
-    a.p = compute(named("p"), {B, H, S, of.most()},
-                  [&](Expr b, Expr h, Expr i, Expr j) { return exp2(a.s(b, h, i, j) * scale - a.m(b, h, i) * scale); });
+    a.p = compute(named("p"), {B, H, S, of.most()}, [&](Expr b, Expr h, Expr i, Expr j) {
+        return exp2(exponent_of(a.s(b, h, i, j), a.m(b, h, i), scale, far));
+    });
     a.w = a.p;
     if (rules.weights)
         a.w = compute(named("w"), {B, H, S, of.most()}, [&](Expr b, Expr h, Expr i, Expr j) {
@@ -84,26 +86,35 @@ RangedAttention declare_ranged_attention(const AttentionShape& shape, const Varl
         const SoftmaxSum of_keys{a.m(b, h, i) * scale, of_seen(b, h, i, a.l(b, h, i))};
         return rules.sinks.defined() ? with_score(of_keys, rules.sinks(h)) : of_keys;
     };
+    auto sink_of = [&](const Expr& h) { return rules.sinks.defined() ? rules.sinks(h) : Expr(); };
+    auto beside_top = [&](const Expr& b, const Expr& h, const Expr& i) {
+        return sum_beside_top(of_seen(b, h, i, a.l(b, h, i)), a.m(b, h, i), sink_of(h));
+    };
     a.o = compute(named("o"), shape.of_tokens(S, H, E), [&](Expr b, Expr x, Expr y, Expr e) {
         const auto& [i, h] = shape.heads_first ? std::pair(y, x) : std::pair(x, y);
         const Axis j = of.axis("j3", b, i);
         const Expr values = sum(a.w(b, h, i, j) * cast(f32, r.v_tile(b, of.tile(i), j, h / shape.group, e)), j);
+        if (far) return cast(shape.type, of_seen(b, h, i, values * (1.0 / beside_top(b, h, i))));
         const SoftmaxSum whole = divided_by(b, h, i);
         const Expr share =
             rules.sinks.defined() ? exp2(a.m(b, h, i) * scale - whole.top) / whole.sum : 1.0 / a.l(b, h, i);
         return cast(shape.type, of_seen(b, h, i, values * share));
     });
     a.lse = compute(named("lse"), {B, H, S}, [&](Expr b, Expr h, Expr i) {
+        if (far) return lse_of_sum(beside_top(b, h, i), a.m(b, h, i), sink_of(h));
         const SoftmaxSum whole = divided_by(b, h, i);
         return whole.top + log2(whole.sum);
     });
+    if (far)
+        a.softmax = saved_softmax(operands.suffix, a.m,
+                                  [&](const std::vector<Expr>& row) { return beside_top(row[0], row[1], row[2]); });
     return r;
 }
 
 Schedule ranged_schedule(const RangedAttention& ranged, const AttentionShape& shape, const VarlenTiles& tiles,
                          const Target& target, std::source_location where) {
     const Attention& a = ranged.of;
-    Schedule s({a.o, a.lse}, target);
+    Schedule s(a.results(), target);
     auto [b, i, h, width] = shape.loops_of(s, a.o, where);
     auto [e_tile, e] = s.split(width, padded_head(shape.width), Tail::Mask, {"e_tile", "e"}, where);
     auto [block, in_block] = s.split(i, tiles.rows, Tail::Mask, {"block", "in_block"}, where);
@@ -126,6 +137,7 @@ Schedule ranged_schedule(const RangedAttention& ranged, const AttentionShape& sh
     auto [d_tile, d] = s.split(s.reduce(a.s), padded_head(shape.depth), Tail::Mask, {"d_tile", "d"}, where);
     s.order({s_b, s_h, d_tile, s_i, s_j, d}, where);
     s.at(a.lse, group, where);
+    if (a.softmax.defined()) s.at({a.softmax.top, a.softmax.spread}, group, Memory::Auto, where);
     std::vector<StageRef> loaded{s.stage(a.s, a.q, Memory::Shared, h_in_group, where),
                                  s.stage(a.s, ranged.k_tile, Memory::Shared, step, where),
                                  s.stage(a.o, ranged.v_tile, Memory::Shared, step, where)};

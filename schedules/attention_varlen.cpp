@@ -48,6 +48,7 @@ void declare_softmax(const VarlenShape& shape, const VarlenTiles& tiles,
     // Without a rule, one factor serves both the depth and the exponential's base.
     const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0)),
                  scale = rules.score ? to_base_2 : to_base_2 * to_score;
+    const bool far = may_add_far(rules.score);
     Axis d = reduce_axis("d", D);
     auto sees = [&](const Expr& i, const Expr& j) {
         return cast(i64, a.seen(i, 0)) <= j && j < cast(i64, a.seen(i, 1));
@@ -62,7 +63,7 @@ void declare_softmax(const VarlenShape& shape, const VarlenTiles& tiles,
         return reduce_max(a.s(h, i, j), j);
     });
     a.p = compute("p", {H, S, most},
-                  [&](Expr h, Expr i, Expr j) { return exp2(a.s(h, i, j) * scale - a.m(h, i) * scale); });
+                  [&](Expr h, Expr i, Expr j) { return exp2(exponent_of(a.s(h, i, j), a.m(h, i), scale, far)); });
     a.w = a.p;
     if (rules.weights)
         a.w = compute("w", {H, S, most}, [&](Expr h, Expr i, Expr j) {
@@ -75,6 +76,10 @@ void declare_softmax(const VarlenShape& shape, const VarlenTiles& tiles,
     });
     // A row without keys in a tile with some has sums of NaN, unless they are streamed.
     auto is_seen = [&](const Expr& h, const Expr& i) { return a.l(h, i) > 0.0; };
+    auto sink_of = [&](const Expr& h) { return rules.sinks.defined() ? rules.sinks(h) : Expr(); };
+    auto beside_top = [&](const Expr& h, const Expr& i) {
+        return sum_beside_top(select(is_seen(h, i), a.l(h, i), 0.0), a.m(h, i), sink_of(h));
+    };
     auto with_sink = [&](const Expr& h, const Expr& i) {
         return with_score({a.m(h, i) * scale, select(is_seen(h, i), a.l(h, i), 0.0)}, rules.sinks(h));
     };
@@ -82,17 +87,22 @@ void declare_softmax(const VarlenShape& shape, const VarlenTiles& tiles,
         const Axis j = keys_of(i);
         const Expr values = sum(a.w(h, i, j) * cast(f32, a.v_tile(i / tiles.rows, j, h / shape.group, e)), j);
         Expr share = 1.0 / a.l(h, i);
-        if (rules.sinks.defined()) {
+        if (far) {
+            share = 1.0 / beside_top(h, i);
+        } else if (rules.sinks.defined()) {
             const SoftmaxSum whole = with_sink(h, i);
             share = exp2(a.m(h, i) * scale - whole.top) / whole.sum;
         }
         return cast(shape.type, select(is_seen(h, i), values, 0.0) * select(is_seen(h, i), share, 0.0));
     });
     a.lse = compute("lse", {H, S}, [&](Expr h, Expr i) {
+        if (far) return lse_of_sum(beside_top(h, i), a.m(h, i), sink_of(h));
         if (!rules.sinks.defined()) return select(is_seen(h, i), a.m(h, i) * scale + log2(a.l(h, i)), -infinity);
         const SoftmaxSum whole = with_sink(h, i);
         return whole.top + log2(whole.sum);
     });
+    if (far)
+        a.softmax = saved_softmax("", a.m, [&](const std::vector<Expr>& row) { return beside_top(row[0], row[1]); });
 }
 
 }  // namespace
@@ -130,9 +140,11 @@ VarlenAttention declare_varlen_attention(const VarlenShape& shape, const VarlenT
     return a;
 }
 
+std::vector<Tensor> VarlenAttention::results() const { return results_of(o, lse, softmax); }
+
 Schedule varlen_schedule(const VarlenAttention& a, const VarlenShape& shape, const VarlenTiles& tiles,
                          const Target& target, std::source_location where) {
-    Schedule s({a.o, a.lse}, target);
+    Schedule s(a.results(), target);
     auto [i, h, width] = s.loops<3>(a.o, where);
     auto [e_tile, e] = s.split(width, padded_head(shape.width), Tail::Mask, {"e_tile", "e"}, where);
     auto [block, in_block] = s.split(i, tiles.rows, Tail::Mask, {"block", "in_block"}, where);
@@ -161,6 +173,7 @@ Schedule varlen_schedule(const VarlenAttention& a, const VarlenShape& shape, con
     auto [d_tile, d] = s.split(s.reduce(a.s), padded_head(shape.depth), Tail::Mask, {"d_tile", "d"}, where);
     s.order({s_h, d_tile, s_i, s_j, d}, where);
     s.at(a.lse, group, where);
+    if (a.softmax.defined()) s.at({a.softmax.top, a.softmax.spread}, group, Memory::Auto, where);
     s.stage(a.s, a.seen, Memory::Registers, group, where);
     if (!of_places.empty()) s.stage(of_places, a.places, Memory::Registers, group, where);
     Stage queries = s.stage(a.s, a.q, Memory::Shared, h_in_group, where);

@@ -27,6 +27,8 @@ double varlen_flops(const VarlenShape& shape, const Offsets& of_rows, const Offs
 /// are finite. Each member is a computation.
 struct VarlenAttention {
     Tensor q, k, v, tiles, seen, k_tile, v_tile, s, m, p, l, o, lse;
+    SavedSoftmax softmax;                 ///< as of Attention
+    std::vector<Tensor> results() const;  ///< as of Attention
     Tensor places;         ///< i32 [rows, numbers_of_place]: an input of the kernel if a rule asks for places
     Tensor w;              ///< what values are multiplied by: p, or what a rule makes of it
     AttentionRules rules;  ///< as declared

@@ -54,6 +54,52 @@ SoftmaxSum with_score(const SoftmaxSum& of_keys, const Expr& score) {
     return {top, of_keys.sum * exp2(of_keys.top - top) + exp2(base_2 - top)};
 }
 
+Expr exponent_of(const Expr& score, const Expr& top, double scale, bool far) {
+    return far ? (score - top) * scale : score * scale - top * scale;
+}
+
+namespace {
+
+const double to_base_2 = std::log2(std::exp(1.0));
+
+}  // namespace
+
+Expr sum_beside_top(const Expr& of_keys, const Expr& top, const Expr& sink) {
+    // Below all scores by 2^128 or more, a row's keys weigh nothing beside the sink.
+    return sink.defined() ? of_keys + exp2(sink * to_base_2 - top * to_base_2) : of_keys;
+}
+
+Expr lse_of_sum(const Expr& beside_top, const Expr& top, const Expr& sink) {
+    if (!sink.defined()) return top * to_base_2 + log2(beside_top);
+    constexpr double largest = 0x1p127;
+    return max(top * to_base_2 + log2(min(beside_top, largest)), sink * to_base_2);
+}
+
+SavedSoftmax saved_softmax(const std::string& suffix, const Tensor& m,
+                           const std::function<Expr(const std::vector<Expr>& row)>& beside_top) {
+    const Shape rows(m.shape().begin(), m.shape().end());
+    auto of_row = [&](const std::vector<Expr>& row, const Expr& empty, const std::function<Expr(Expr)>& otherwise) {
+        const Expr top = m.read(std::vector<Operand>(row.begin(), row.end()));
+        return select(top == -infinity, empty, otherwise(top));
+    };
+    SavedSoftmax saved;
+    saved.top = compute("top" + suffix, rows, [&](const std::vector<Expr>& row) {
+        return of_row(row, constant(f32, 0.0), [](const Expr& top) { return top; });
+    });
+    saved.spread = compute("spread" + suffix, rows, [&](const std::vector<Expr>& row) {
+        return of_row(row, constant(f32, INFINITY), [&](const Expr&) { return log2(beside_top(row)); });
+    });
+    return saved;
+}
+
+std::vector<Tensor> results_of(const Tensor& o, const Tensor& lse, const SavedSoftmax& softmax) {
+    std::vector<Tensor> all{o, lse};
+    if (softmax.defined()) all.insert(all.end(), {softmax.top, softmax.spread});
+    return all;
+}
+
+std::vector<Tensor> Attention::results() const { return results_of(o, lse, softmax); }
+
 void check_sinks(int64_t heads, const Tensor& sinks) {
     if (!sinks.defined()) return;
     if (sinks.type() != f32 || sinks.rank() != 1 || !is_constant(sinks.shape()[0], heads))
@@ -117,8 +163,9 @@ Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, 
     a.k = operand_of_attention(operands.k, named("k"), type, shape.of_tokens(N, H / G, D));
     a.v = operand_of_attention(operands.v, named("v"), type, shape.of_tokens(N, H / G, E));
     Axis d = reduce_axis("d", D), j1 = reduce_axis("j1", N), j2 = reduce_axis("j2", N), j3 = reduce_axis("j3", N);
-    const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0));
+    const double to_score = 1 / std::sqrt(as_double(D));
     // What all scores have in common waits for the exponential: s, m are scores without it.
+    const bool far = may_add_far(rule);
     ScaledExpr scaled;
     a.s = compute(named("s"), {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         Expr score = sum(cast(f32, shape.at(a.q, b, i, h, d)) * cast(f32, shape.at(a.k, b, j, h / shape.group, d)), d);
@@ -127,15 +174,17 @@ Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, 
         if (rule) {
             score = changed_by(rule, score * to_score, at);
             a.of_pairs = inputs_of_pairs(score, at);
-            scaled = take_constants(with_line_inputs(score, at, a.of_lines));
+            score = with_line_inputs(score, at, a.of_lines);
+            scaled = far ? ScaledExpr{score} : take_constants(score);  // gradients make the same score again
         }
         return shape.causal ? select(j <= i + shape.keys_before, scaled.rest, -infinity) : scaled.rest;
     });
     const double scale = to_base_2 * scaled.factor;
     a.to_base_2 = scale;
     a.m = compute(named("m"), {B, H, S}, [&](Expr b, Expr h, Expr i) { return reduce_max(a.s(b, h, i, j1), j1); });
-    a.p = compute(named("p"), {B, H, S, N},
-                  [&](Expr b, Expr h, Expr i, Expr j) { return exp2(a.s(b, h, i, j) * scale - a.m(b, h, i) * scale); });
+    a.p = compute(named("p"), {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
+        return exp2(exponent_of(a.s(b, h, i, j), a.m(b, h, i), scale, far));
+    });
     a.w = a.p;
     if (weight_rule)
         a.w = compute(named("w"), {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
@@ -153,17 +202,26 @@ Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, 
         const SoftmaxSum of_keys{top_of(b, h, i), of_seen(b, h, i, a.l(b, h, i))};
         return sinks.defined() ? with_score(of_keys, sinks(h)) : of_keys;
     };
+    auto sink_of = [&](const Expr& h) { return sinks.defined() ? sinks(h) : Expr(); };
+    auto beside_top = [&](const Expr& b, const Expr& h, const Expr& i) {
+        return sum_beside_top(of_seen(b, h, i, a.l(b, h, i)), a.m(b, h, i), sink_of(h));
+    };
     a.o = compute(named("o"), shape.of_tokens(S, H, E), [&](Expr b, Expr x, Expr y, Expr e) {
         const auto& [i, h] = shape.heads_first ? std::pair(y, x) : std::pair(x, y);
         Expr values = sum(a.w(b, h, i, j3) * cast(f32, shape.at(a.v, b, j3, h / shape.group, e)), j3);
         if (!sinks.defined()) return cast(shape.type, of_seen(b, h, i, values * (1.0 / a.l(b, h, i))));
+        if (far) return cast(shape.type, of_seen(b, h, i, values * (1.0 / beside_top(b, h, i))));
         const SoftmaxSum whole = divided_by(b, h, i);
         return cast(shape.type, of_seen(b, h, i, values * (exp2(top_of(b, h, i) - whole.top) / whole.sum)));
     });
     a.lse = compute(named("lse"), {B, H, S}, [&](Expr b, Expr h, Expr i) {
+        if (far) return lse_of_sum(beside_top(b, h, i), a.m(b, h, i), sink_of(h));
         const SoftmaxSum whole = divided_by(b, h, i);
         return whole.top + log2(whole.sum);
     });
+    if (far)
+        a.softmax = saved_softmax(operands.suffix, a.m,
+                                  [&](const std::vector<Expr>& row) { return beside_top(row[0], row[1], row[2]); });
     return a;
 }
 

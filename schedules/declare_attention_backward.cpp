@@ -50,7 +50,8 @@ bool has_adjoint_of_score(const AttentionShape& shape, const Tensor& s, const Sc
 }
 
 AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, const std::string& suffix,
-                          const Tensor& lse, const ScoreRule& rule, const WeightRule& weight_rule, bool of_pairs) {
+                          Tensor RowNumber::*of_rows, const ScoreRule& rule, const WeightRule& weight_rule,
+                          bool of_pairs) {
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     const double to_score = 1 / std::sqrt(as_double(D)), to_base_2 = std::log2(std::exp(1.0));
     AttentionScores of;
@@ -63,13 +64,16 @@ AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, co
         return rule ? score : masked_score(shape, score, i, j);
     });
     of.p = compute("p" + suffix, {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
-        if (!rule) return exp2(of.s(b, h, i, j) * (to_base_2 * to_score) - lse(b, h, i));
+        const std::vector<Expr> numbers = numbers_at(a.row_numbers, of_rows, {b, h, i});
+        if (!rule) return exp2(exponent_of(of.s(b, h, i, j), to_base_2 * to_score, numbers));
         const ScorePlace at{b, h, i, j, shape.position(i)};
         const Expr score = changed_score(shape, of.s, rule, at);
         a.of_pairs = inputs_of_pairs(score, at);
-        ScaledExpr exponent = take_constants(of_products(shape, by_views(score, at), of.s) * to_base_2);
+        const Expr changed = of_products(shape, by_views(score, at), of.s);
+        if (numbers.size() > 1) return exp2(exponent_of(changed, to_base_2, numbers));
+        ScaledExpr exponent = take_constants(changed * to_base_2);
         const double offset = std::exchange(exponent.offset, 0);
-        return exp2(exponent.value() - (offset == 0 ? lse(b, h, i) : lse(b, h, i) - offset));
+        return exp2(exponent.value() - (offset == 0 ? numbers[0] : numbers[0] - offset));
     });
     of.w = of.p;
     if (weight_rule)
@@ -169,24 +173,17 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
     a.delta = compute(named("delta"), {B, H, with_more}, [&](Expr b, Expr h, Expr i) {
         return sum(cast(f32, shape.at(a.g, b, there(i), h, e)) * cast(f32, shape.at(a.o, b, there(i), h, e)), e);
     });
-    // Of a row without keys, whose weights are 0.
-    const bool may_be_empty = rule || shape.has_empty_rows();
-    a.lse_of_keys = a.lse;
-    if (with_more != S || may_be_empty)
-        a.lse_of_keys = compute(named("lse_of_keys"), {B, H, with_more}, [&](Expr b, Expr h, Expr i) {
-            const Expr lse = a.lse(b, h, there(i));
-            return may_be_empty ? select(lse == -infinity, infinity, lse) : lse;
-        });
-    a.lse_of_queries = may_be_empty ? a.lse_of_keys : a.lse;
+    a.row_numbers = row_numbers(a.lse, softmax_of(rule, saved.softmax, given, {B, H, S}),
+                                rule || shape.has_empty_rows(), saved.suffix);
     if (sinks.defined()) a.d_sinks = gradient_of_sinks(shape, a, sinks);
     const double scale = 1 / std::sqrt(as_double(D));
     if (!passes.kept && !passes.added)
-        a.of_queries = scores_of(shape, a, named("_of_dq"), a.lse_of_queries, rule, weight_rule, false);
+        a.of_queries = scores_of(shape, a, named("_of_dq"), &RowNumber::of_queries, rule, weight_rule, false);
     // Beside the forward pass, whose scores have the plain names.
-    a.of_keys = scores_of(shape, a, named(saved.o.defined() ? "_of_dk" : ""), a.lse_of_keys, rule, weight_rule,
+    a.of_keys = scores_of(shape, a, named(saved.o.defined() ? "_of_dk" : ""), &RowNumber::of_keys, rule, weight_rule,
                           passes.of_pairs);
-    a.of_values =
-        passes.together ? a.of_keys : scores_of(shape, a, named("_of_dv"), a.lse_of_keys, rule, weight_rule, false);
+    a.of_values = passes.together ? a.of_keys
+                                  : scores_of(shape, a, named("_of_dv"), &RowNumber::of_keys, rule, weight_rule, false);
     Axis j1 = reduce_axis("j1", N), i1 = reduce_axis("i1", S), i2 = reduce_axis("i2", S);
     Axis h1 = reduce_axis("h1", G), h2 = reduce_axis("h2", G);
     auto in_group = [&](const Axis& head, const Axis& row) {
@@ -239,7 +236,7 @@ Tensor with_attention_gradients(const Attention& attention, const AttentionShape
                                  [&](Expr b, Expr y, Expr z, Expr e) { return cast(shape.type, adjoint(b, y, z, e)); });
         const AttentionGradients made = declare_attention_gradients(
             shape, passes, rule, rule_skips, weight_rule, sinks,
-            {.q = a.q, .k = a.k, .v = a.v, .g = g, .o = o, .lse = a.lse, .suffix = a.suffix});
+            {.q = a.q, .k = a.k, .v = a.v, .g = g, .o = o, .lse = a.lse, .softmax = a.softmax, .suffix = a.suffix});
         std::vector<Tensor> all{made.dq, made.dk, made.dv};
         all.insert(all.end(), made.gradients_of_pairs.begin(), made.gradients_of_pairs.end());
         if (sinks.defined()) all.push_back(made.d_sinks);

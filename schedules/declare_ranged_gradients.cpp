@@ -60,12 +60,15 @@ WalkedScores scores_of_queries(const Side& side) {
                           },
                       .score = [&](const Indices& e) { return sum(row_of(a.q, e, d) * key_of(a.k_tile, e, d), d); },
                       .of_values = [&](const Indices& e) { return sum(row_of(a.g, e, w) * key_of(a.v_tile, e, w), w); },
-                      .lse = [&](const Indices& e) { return a.lse_of_queries(e[0], e[1], e[2]); },
                       .delta = [&](const Indices& e) { return a.delta(e[0], e[1], e[2]); },
                       .is_seen =
                           [&](const Indices& e) {
                               const Expr is_there = key(e) < shape.keys;
                               return shape.causal ? is_there && key(e) <= shape.position(e[2]) : is_there;
+                          },
+                      .row_numbers =
+                          [&](const Indices& e) {
+                              return numbers_at(a.row_numbers, &RowNumber::of_queries, {e[0], e[1], e[2]});
                           }};
     return scores_by_views(side, at, 2, 3, key);
 }
@@ -91,7 +94,6 @@ WalkedScores scores_of_keys(const Side& side) {
                           },
                       .score = [&](const Indices& e) { return sum(row_of(a.q_tile, e, d) * key_of(a.k, e, d), d); },
                       .of_values = [&](const Indices& e) { return sum(row_of(a.g_tile, e, w) * key_of(a.v, e, w), w); },
-                      .lse = [&](const Indices& e) { return a.lse_tile(e[0], walk.tile(e[3]), e[1], e[2]); },
                       .delta = [&](const Indices& e) { return a.delta_tile(e[0], walk.tile(e[3]), e[1], e[2]); },
                       .is_seen =
                           [&](const Indices& e) {
@@ -99,6 +101,10 @@ WalkedScores scores_of_keys(const Side& side) {
                               const bool whole = shape.rows % walk.step == 0 && walk.multiple % walk.step == 0;
                               const Expr is_there = whole ? Expr(true) : row(e) < shape.rows;
                               return shape.causal ? is_there && e[3] <= shape.position(row(e)) : is_there;
+                          },
+                      .row_numbers =
+                          [&](const Indices& e) {
+                              return numbers_at(a.row_numbers, &RowNumber::tile, {e[0], walk.tile(e[3]), e[1], e[2]});
                           }};
     return scores_by_views(side, at, 3, 2, row);
 }
@@ -112,8 +118,8 @@ Tensor gradient_of_sinks(const AttentionShape& shape, const RangedGradients& a, 
     });
 }
 
-void declare_inputs(const AttentionShape& shape, const GradientTiles& tiles, const RangedSaved& saved, bool by_rule,
-                    RangedGradients& a) {
+void declare_inputs(const AttentionShape& shape, const GradientTiles& tiles, const RangedSaved& saved,
+                    const ScoreRule& rule, RangedGradients& a) {
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     auto named = [&](const char* name) { return name + saved.suffix; };
     auto given = [&](const Tensor& tensor, const char* name, Type of, const Shape& extents) {
@@ -138,15 +144,8 @@ void declare_inputs(const AttentionShape& shape, const GradientTiles& tiles, con
     a.delta = compute(named("delta"), {B, H, with_more}, [&](Expr b, Expr h, Expr i) {
         return sum(cast(f32, shape.at(a.g, b, there(i), h, e)) * cast(f32, shape.at(a.o, b, there(i), h, e)), e);
     });
-    // Of a row without keys, whose weights are 0.
-    const bool may_be_empty = by_rule || shape.has_empty_rows();
-    a.lse_of_keys = a.lse;
-    if (with_more != S || may_be_empty)
-        a.lse_of_keys = compute(named("lse_of_keys"), {B, H, with_more}, [&](Expr b, Expr h, Expr i) {
-            const Expr lse = a.lse(b, h, there(i));
-            return may_be_empty ? select(lse == -infinity, infinity, lse) : lse;
-        });
-    a.lse_of_queries = may_be_empty ? a.lse_of_keys : a.lse;
+    a.row_numbers = row_numbers(a.lse, softmax_of(rule, saved.softmax, given, {B, H, S}),
+                                rule || shape.has_empty_rows(), saved.suffix);
 }
 
 /// Of tokens, [batch, tokens, heads, x] in the order of the shape.
@@ -192,14 +191,15 @@ RangedGradients declare_ranged_gradients(const AttentionShape& shape, const Grad
     user_check(!tiles.passes.kept && !tiles.passes.added, where,
                "attention by ranges: adjoints of scores are neither kept nor added up; declare gradients without");
     RangedGradients a;
-    declare_inputs(shape, tiles, saved, rules.score != nullptr, a);
+    declare_inputs(shape, tiles, saved, rules.score, a);
     if (rules.sinks.defined()) a.d_sinks = gradient_of_sinks(shape, a, rules.sinks);
     const RangeWalk keys{a.ranges, tiles.query_rows, tiles.query_step, shape.keys, keys_of_box},
         rows{a.ranges_of_keys, tiles.key_rows, tiles.key_step, shape.rows, tiles.query_rows};
     auto named = [&](const char* name) { return name + saved.suffix; };
     a.k_tile = keys.view(shape, named("k_of_dq"), a.k), a.v_tile = keys.view(shape, named("v_of_dq"), a.v);
     a.q_tile = rows.view(shape, named("q_tile"), a.q), a.g_tile = rows.view(shape, named("g_tile"), a.g);
-    a.lse_tile = rows.view_of_numbers(named("lse_tile"), a.lse_of_keys);
+    for (RowNumber& each : a.row_numbers)
+        each.tile = rows.view_of_numbers(each.name + "_tile" + saved.suffix, each.of_keys);
     a.delta_tile = rows.view_of_numbers(named("delta_tile"), a.delta);
     a.of_queries = scores_of_queries({shape, rules, a, keys, named("_of_dq")});
     a.of_keys = scores_of_keys({shape, rules, a, rows, named("_of_dk")});
@@ -222,9 +222,16 @@ Tensor with_ranged_gradients(const RangedAttention& attention, const AttentionSh
         const Shape extents(o.shape().begin(), o.shape().end());
         const Tensor g = compute("g_of_o" + a.suffix, extents,
                                  [&](Expr b, Expr y, Expr z, Expr e) { return cast(shape.type, adjoint(b, y, z, e)); });
-        const RangedGradients made = declare_ranged_gradients(
-            shape, tiles, rules,
-            {.q = a.q, .k = a.k, .v = a.v, .g = g, .o = o, .lse = a.lse, .ranges = ranges, .suffix = a.suffix});
+        const RangedGradients made = declare_ranged_gradients(shape, tiles, rules,
+                                                              {.q = a.q,
+                                                               .k = a.k,
+                                                               .v = a.v,
+                                                               .g = g,
+                                                               .o = o,
+                                                               .lse = a.lse,
+                                                               .softmax = a.softmax,
+                                                               .ranges = ranges,
+                                                               .suffix = a.suffix});
         std::vector<Tensor> all{made.dq, made.dk, made.dv};
         if (made.d_sinks.defined()) all.push_back(made.d_sinks);
         return all;

@@ -61,9 +61,12 @@ WalkedScores scores_of_queries(const VarlenShape& shape, const VarlenGradients& 
          .score = [&](const Indices& at) { return sum(cast(f32, a.q(at[1], at[0], d)) * key_of(a.k_tile, at, d), d); },
          .of_values =
              [&](const Indices& at) { return sum(cast(f32, a.g(at[1], at[0], w)) * key_of(a.v_tile, at, w), w); },
-         .lse = [&](const Indices& at) { return a.lse_of_queries(at[0], at[1]); },
          .delta = [&](const Indices& at) { return a.delta(at[0], at[1]); },
-         .is_seen = [&](const Indices& at) { return is_seen(a.seen, at[1], at[2]); }});
+         .is_seen = [&](const Indices& at) { return is_seen(a.seen, at[1], at[2]); },
+         .row_numbers =
+             [&](const Indices& at) {
+                 return numbers_at(a.row_numbers, &RowNumber::of_queries, {at[0], at[1]});
+             }});
     of.kept = {a.seen, a.places};
     return of;
 }
@@ -87,9 +90,12 @@ WalkedScores scores_of_keys(const VarlenShape& shape, const VarlenGradients& a, 
          .place = [&](const Indices& at) { return place_of_key(a.places_of_keys, at[0], at[1], at[2]); },
          .score = [&](const Indices& at) { return sum(row_of(a.q_tile, at, d) * key_of(a.k, at, d), d); },
          .of_values = [&](const Indices& at) { return sum(row_of(a.g_tile, at, w) * key_of(a.v, at, w), w); },
-         .lse = [&](const Indices& at) { return a.lse_tile(through.tile(at[2]), at[0], at[1]); },
          .delta = [&](const Indices& at) { return a.delta_tile(through.tile(at[2]), at[0], at[1]); },
-         .is_seen = [&](const Indices& at) { return is_seen(a.seen_of_keys, at[2], at[1]); }});
+         .is_seen = [&](const Indices& at) { return is_seen(a.seen_of_keys, at[2], at[1]); },
+         .row_numbers =
+             [&](const Indices& at) {
+                 return numbers_at(a.row_numbers, &RowNumber::tile, {through.tile(at[2]), at[0], at[1]});
+             }});
     of.kept = {a.seen_of_keys, a.places_of_keys};
     return of;
 }
@@ -101,8 +107,8 @@ Tensor gradient_of_sinks(const VarlenShape& shape, const VarlenGradients& a, con
                    [&](Expr h) { return -sum(exp2(sinks(h) * to_base_2 - a.lse(h, i)) * a.delta(h, i), i); });
 }
 
-void declare_inputs(const VarlenShape& shape, const GradientTiles& tiles, const VarlenSaved& saved, bool by_rule,
-                    VarlenGradients& a) {
+void declare_inputs(const VarlenShape& shape, const GradientTiles& tiles, const VarlenSaved& saved,
+                    const ScoreRule& rule, VarlenGradients& a) {
     const auto& [S, N, H, D, E, G, type] = shape;
     auto given = [](const Tensor& tensor, const std::string& name, Type of, const Shape& extents) {
         return tensor.defined() ? tensor : input(name, of, extents);
@@ -126,14 +132,7 @@ void declare_inputs(const VarlenShape& shape, const GradientTiles& tiles, const 
     a.delta = compute("delta", {H, with_more}, [&](Expr h, Expr i) {
         return sum(cast(f32, a.g(there(i), h, e)) * cast(f32, a.o(there(i), h, e)), e);
     });
-    // Of a row that a rule leaves no key, so that its weights are 0.
-    a.lse_of_keys = a.lse;
-    if (with_more != S || by_rule)
-        a.lse_of_keys = compute("lse_of_keys", {H, with_more}, [&](Expr h, Expr i) {
-            const Expr lse = a.lse(h, there(i));
-            return by_rule ? select(lse == -infinity, infinity, lse) : lse;
-        });
-    a.lse_of_queries = by_rule ? a.lse_of_keys : a.lse;
+    a.row_numbers = row_numbers(a.lse, softmax_of(rule, saved.softmax, given, {H, S}), rule != nullptr, "");
 }
 
 }  // namespace
@@ -147,13 +146,13 @@ VarlenGradients declare_varlen_gradients(const VarlenShape& shape, const Gradien
     if (tiles.passes.kept)
         throw_error(Error, "varlen attention: adjoints of scores cannot be kept; declare gradients without");
     VarlenGradients a;
-    declare_inputs(shape, tiles, saved, rules.score != nullptr, a);
+    declare_inputs(shape, tiles, saved, rules.score, a);
     if (rules.sinks.defined()) a.d_sinks = gradient_of_sinks(shape, a, rules.sinks);
     const Walk keys{a.tiles, tiles.query_rows, tiles.query_step, rounded_up(N, tiles.query_step), 1},
         rows{a.tiles_of_keys, tiles.key_rows, tiles.key_step, rounded_up(S, tiles.key_step), rows_of_box};
     a.k_tile = keys.view("k_of_dq", a.k), a.v_tile = keys.view("v_of_dq", a.v);
     a.q_tile = rows.view("q_tile", a.q), a.g_tile = rows.view("g_tile", a.g);
-    a.lse_tile = rows.view_of_numbers("lse_tile", a.lse_of_keys);
+    for (RowNumber& each : a.row_numbers) each.tile = rows.view_of_numbers(each.name + "_tile", each.of_keys);
     a.delta_tile = rows.view_of_numbers("delta_tile", a.delta);
     a.of_queries = scores_of_queries(shape, a, rules, keys);
     a.of_keys = scores_of_keys(shape, a, rules, rows, "_of_dk");
@@ -193,8 +192,8 @@ Tensor with_varlen_gradients(const VarlenAttention& attention, const VarlenShape
         const Shape extents(o.shape().begin(), o.shape().end());
         const Tensor g =
             compute("g_of_o", extents, [&](Expr i, Expr h, Expr e) { return cast(shape.type, adjoint(i, h, e)); });
-        VarlenSaved saved{.q = a.q, .k = a.k, .v = a.v, .g = g, .o = o, .lse = a.lse, .tiles = a.tiles, .seen = a.seen};
-        saved.places = a.places;
+        VarlenSaved saved{.q = a.q, .k = a.k, .v = a.v, .g = g, .o = o, .lse = a.lse, .softmax = a.softmax};
+        saved.tiles = a.tiles, saved.seen = a.seen, saved.places = a.places;
         const VarlenGradients made = declare_varlen_gradients(shape, tiles, saved, a.rules);
         std::vector<Tensor> all{made.dq, made.dk, made.dv};
         if (made.d_sinks.defined()) all.push_back(made.d_sinks);

@@ -27,7 +27,7 @@ WalkedScores declare_walked_scores(int64_t depth, const AttentionRules& rules, c
     };
     auto by_views = [&](const Expr& value, const Indices& e) { return at.by_views ? at.by_views(value, e) : value; };
     of.p = compute("p" + at.suffix, at.extents, [&](const Indices& e) {
-        return select(at.is_seen(e), exp2(by_views(changed(e), e) * scale - at.lse(e)), 0.0);
+        return select(at.is_seen(e), exp2(exponent_of(by_views(changed(e), e), scale, at.row_numbers(e))), 0.0);
     });
     of.w = of.p;
     if (rules.weights)

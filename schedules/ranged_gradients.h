@@ -18,7 +18,9 @@ struct RangedGradients : WalkedGradients {
 };
 /// What gradients are made of: what is not given is an input, but for ranges_of_keys.
 struct RangedSaved {
-    Tensor q = {}, k = {}, v = {}, g = {}, o = {}, lse = {}, ranges = {}, ranges_of_keys = {};
+    Tensor q = {}, k = {}, v = {}, g = {}, o = {}, lse = {};
+    SavedSoftmax softmax = {};
+    Tensor ranges = {}, ranges_of_keys = {};
     std::string suffix = {};  ///< of the names of all
 };
 /// As of attention without masks, but that tiles have as many rows as ranged_tiles gives them: so one table serves both

@@ -5,9 +5,11 @@
 
 #include "dsl/adjoints.h"
 #include "dsl/constant_factors.h"
+#include "dsl/magnitude.h"
 #include "dsl/philox.h"
 #include "dsl/simplify.h"
 #include "schedules/elementwise.h"
+#include "schedules/whole_tiles.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -73,10 +75,17 @@ std::optional<size_t> line_of(const Read& read, const ScorePlace& at) {
     return last;
 }
 
+/// Where its rows are no boxes, they are filled up to 16 bytes with the last number again: a step may have all of one.
 Tensor view_of(const Tensor& input, const std::string& suffix) {
-    const Shape shape(input.shape().begin(), input.shape().end());
-    return compute(input.name() + suffix, shape,
-                   [&](const std::vector<Expr>& at) { return input.read(std::vector<Operand>(at.begin(), at.end())); });
+    Shape shape(input.shape().begin(), input.shape().end());
+    const auto width = as_constant(shape.back().expr);
+    const bool fills = width && !has_rows_of_boxes(*input.operation());
+    if (fills) shape.back() = rounded_up(*width, std::max<int64_t>(1, 16 / bytes_of(input.type())));
+    return compute(input.name() + suffix, shape, [&](const std::vector<Expr>& at) {
+        std::vector<Operand> place(at.begin(), at.end());
+        if (fills) place.back() = min(at.back(), *width - 1);
+        return input.read(place);
+    });
 }
 
 }  // namespace
@@ -174,6 +183,14 @@ bool slope_depends_on_score(const ScoreRule& rule) {
     const Expr element = score(int64_t{0}),
                changed = rule(element, {place("batch"), place("head"), row, place("key"), row});
     return contains(adjoint_of_argument(changed, constant(f32, 1.0), score), element);
+}
+
+bool may_add_far(const ScoreRule& rule) {
+    if (!rule) return false;
+    constexpr double near = 4096;  // a weight errs by 2^-13 of it or less, which every type of operands rounds more
+    const Expr row = index_variable("row", 0, 1 << 20);
+    const ScorePlace own_key{index_variable("batch", 0, 1 << 20), index_variable("head", 0, 1 << 20), row, row, row};
+    return largest_magnitude(simplify(changed_by(rule, constant(f32, 0.0), own_key))) > near;
 }
 
 ScoreRule in_turn(std::vector<ScoreRule> rules) {

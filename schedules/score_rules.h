@@ -60,8 +60,8 @@ struct AttentionRules {
     WeightRule weights = {};
     Tensor sinks = {};  ///< f32 [heads]
 };
-/// What the rule makes of a score, constants put together, or of a weight. Throws Error if that is no f32, or if no score
-/// is part of it at any place.
+/// What the rule makes of a score, constants put together, or of a weight. Throws Error if that is no f32, or if no
+/// score is part of it at any place.
 Expr changed_by(const ScoreRule& rule, const Expr& score, const ScorePlace& at);
 Expr weighed_by(const WeightRule& rule, const Expr& weight, const ScorePlace& at);
 /// What rules make the adjoint of an argument, an element of `argument`, of the adjoint of their result.
@@ -71,6 +71,12 @@ bool reads(const Tensor& tensor, const Tensor& other);
 
 /// Whether what the rule makes the adjoint of a score of that of its result goes by the score, as of a soft cap.
 bool slope_depends_on_score(const ScoreRule& rule);
+
+/// Whether the rule may make all scores of a row so large that f32 loses what they differ by once they are scaled: as
+/// a mask does that adds a large number instead of leaving keys out. Not of what it adds up to 2^12, nor of what it
+/// does not add to a row's own key, as distances are. Such scores are subtracted before they are scaled, for one
+/// instruction an element more.
+bool may_add_far(const ScoreRule& rule);
 
 /// One rule behind another.
 ScoreRule in_turn(std::vector<ScoreRule> rules);

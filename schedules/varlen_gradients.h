@@ -19,6 +19,7 @@ struct VarlenGradients : WalkedGradients {
 /// What gradients are made of, as of VarlenGradients: what is not given is an input.
 struct VarlenSaved {
     Tensor q = {}, k = {}, v = {}, g = {}, o = {}, lse = {};
+    SavedSoftmax softmax = {};
     Tensor tiles = {}, seen = {}, tiles_of_keys = {}, seen_of_keys = {}, places = {}, places_of_keys = {};
 };
 /// As of attention without masks, but that tiles have as many rows as varlen_tiles gives them, and as many keys as

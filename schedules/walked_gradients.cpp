@@ -21,7 +21,8 @@ public:
 
     Schedule run() {
         schedule_delta();
-        if (!a_.lse_of_keys.same(a_.lse)) schedule_each_element(s_, a_.lse_of_keys, threads_of_delta, where_);
+        for (const RowNumber& each : a_.row_numbers)
+            if (!each.of_keys.same(each.saved)) schedule_each_element(s_, each.of_keys, threads_of_delta, where_);
         schedule_queries();
         schedule_keys();
         if (!tiles_.passes.together) schedule_values();
@@ -198,7 +199,8 @@ private:
         std::vector<StageRef> loaded{load({of.s}, a_.q, n.tile), load({of.dp}, a_.g, n.tile),
                                      load({of.s, a_.dq}, a_.k_tile, n.step), load({of.dp}, a_.v_tile, n.step)};
         for (const Tensor& view : {a_.k_tile, a_.v_tile}) s_.inline_stage(view, where_);
-        s_.stage(of.p, a_.lse_of_queries, Memory::Registers, n.group, where_);
+        for (const RowNumber& each : a_.row_numbers)
+            s_.stage(of.p, each.of_queries, Memory::Registers, n.group, where_);
         move_lines(of, {maker(of.p), maker(of.ds)}, n, loaded);
         s_.stage(of.ds, a_.delta, Memory::Registers, n.group, where_);
         s_.mma(of.s, wgmma, of_s, where_);
@@ -208,7 +210,8 @@ private:
 
     /// Views of rows, once all kernels that read them have their copies.
     void inline_rows() {
-        for (const Tensor& view : {a_.q_tile, a_.g_tile, a_.lse_tile}) s_.inline_stage(view, where_);
+        for (const Tensor& view : {a_.q_tile, a_.g_tile}) s_.inline_stage(view, where_);
+        for (const RowNumber& each : a_.row_numbers) s_.inline_stage(each.tile, where_);
     }
 
     /// Rows, columns and terms of dv, which is made beside dk.
@@ -243,9 +246,10 @@ private:
                        of_dp = product_under(n.step, of.dp, shape_.width, true);
         std::vector<StageRef> of_g{of.dp};
         if (together) of_g.emplace_back(a_.dv);
-        std::vector<StageRef> loaded{
-            load({of.s}, a_.k, n.tile),    load({of.dp}, a_.v, n.tile),       load({of.s, a_.dk}, a_.q_tile, n.step),
-            load(of_g, a_.g_tile, n.step), load({of.p}, a_.lse_tile, n.step), load({of.ds}, a_.delta_tile, n.step)};
+        std::vector<StageRef> loaded{load({of.s}, a_.k, n.tile), load({of.dp}, a_.v, n.tile),
+                                     load({of.s, a_.dk}, a_.q_tile, n.step), load(of_g, a_.g_tile, n.step)};
+        for (const RowNumber& each : a_.row_numbers) loaded.push_back(load({of.p}, each.tile, n.step));
+        loaded.push_back(load({of.ds}, a_.delta_tile, n.step));
         if (together) inline_rows();
         s_.inline_stage(a_.delta_tile, where_);
         move_lines(of, makers, n, loaded);
@@ -262,7 +266,8 @@ private:
         s_.mma(a_.dv, wgmma, {.m = n.row, .n = n.column, .k = n.term}, where_);
         const MmaLoops of_s = product_under(n.step, of.s, shape_.depth, true);
         std::vector<StageRef> loaded{load({of.s}, a_.k, n.tile), load({of.s}, a_.q_tile, n.step),
-                                     load({a_.dv}, a_.g_tile, n.step), load({of.p}, a_.lse_tile, n.step)};
+                                     load({a_.dv}, a_.g_tile, n.step)};
+        for (const RowNumber& each : a_.row_numbers) loaded.push_back(load({of.p}, each.tile, n.step));
         inline_rows();
         move_lines(of, makers, n, loaded);
         s_.mma(of.s, wgmma, of_s, where_);

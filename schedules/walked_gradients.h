@@ -20,14 +20,14 @@ struct WalkedScores {
     std::vector<Tensor> brought;  ///< views of inputs, of which a step needs those that it goes through
 };
 /// What the schedule is given: dq, dk and dv, and what they are made of. Where the tensor memory accelerator wants rows
-/// longer than there are, delta and lse_of_keys have a few more.
+/// longer than there are, delta has a few more.
 struct WalkedGradients {
     Tensor q, k, v, g, o, lse;
-    Tensor delta, lse_of_keys;
-    Tensor lse_of_queries;        ///< lse itself, or by a rule, which may leave a row no key, lse_of_keys
-    Tensor k_tile, v_tile;        ///< of each tile of rows, from its first key on
-    Tensor q_tile, g_tile;        ///< of each tile of keys, from its first row on
-    Tensor lse_tile, delta_tile;  ///< [tiles, heads, rows]
+    Tensor delta;
+    std::vector<RowNumber> row_numbers;  ///< by a rule that may add far, top and spread
+    Tensor k_tile, v_tile;               ///< of each tile of rows, from its first key on
+    Tensor q_tile, g_tile;               ///< of each tile of keys, from its first row on
+    Tensor delta_tile;                   ///< [tiles, heads, rows]
     WalkedScores of_queries, of_keys, of_values;
     Tensor dq, dk, dv;
     Tensor d_sinks;  ///< f32 [heads], if there are sinks
@@ -42,13 +42,14 @@ struct WalkedShape {
 };
 
 /// Scores of one kernel, and what rules make of them, by the indices of its elements. `place` is where one stands;
-/// `lse` and `delta` are those of its row.
+/// `row_numbers` and `delta` are those of its row.
 struct ScoresAt {
     using Indices = std::vector<Expr>;
     std::string suffix;
     Shape extents;
     std::function<ScorePlace(const Indices& at)> place;
-    std::function<Expr(const Indices&at)> score, of_values, lse, delta, is_seen;
+    std::function<Expr(const Indices&at)> score, of_values, delta, is_seen;
+    std::function<std::vector<Expr>(const Indices& at)> row_numbers;
     /// Has a value read views in the place of what rules read: nothing, if they read tensors as they are.
     std::function<Expr(const Expr& value, const Indices& at)> by_views = {};
 };

@@ -58,6 +58,14 @@ def softmax_of(t, scores, h):
     return torch.softmax(scores, -1)[..., :keys], torch.logsumexp(scores, -1) * math.log2(math.e)
 
 
+def saved_softmax(scores, lse):
+    """What kernels save besides, of scores that a bias may have moved far from 0: a row's largest score, and lse beside that."""
+    top = scores.max(-1).values
+    empty = top == -math.inf
+    return (top.masked_fill(empty, 0),
+            (lse - torch.nan_to_num(top, neginf=0) * math.log2(math.e)).masked_fill(empty, math.inf))
+
+
 def attention_by_rules(group, causal, names):
     """Attention whose scores follow rules, or with sinks: against flex attention and an unfused one, both compiled."""
     def of_heads(t, q, k, v, b, h):
@@ -67,16 +75,18 @@ def attention_by_rules(group, causal, names):
         if seen is not None:
             scores = scores.masked_fill(~seen(b, h, i, j), -math.inf)
         weights, lse = softmax_of(t, scores.to(q.dtype), h)
-        return weights @ v, lse
+        return (weights @ v, lse, *(saved_softmax(scores, lse) if "bias" in names else ()))
 
     def formula(t, s=None):
         q, k, v = (t[name].transpose(1, 2) for name in "qkv")
         o = torch.empty(*q.shape[:3], v.shape[-1], dtype=q.dtype, device=q.device)
-        lse = torch.empty(q.shape[:3], dtype=q.dtype, device=q.device)
+        of_rows = [torch.empty(q.shape[:3], dtype=q.dtype, device=q.device) for _ in range(3 if "bias" in names else 1)]
         for b in range(q.shape[0]):
             for h in range(q.shape[1]):  # a head at a time: all scores may not fit
-                o[b, h], lse[b, h] = of_heads(t, q[b, h], k[b, h // group], v[b, h // group], b, h)
-        return o.transpose(1, 2), lse
+                o[b, h], *numbers = of_heads(t, q[b, h], k[b, h // group], v[b, h // group], b, h)
+                for whole, part in zip(of_rows, numbers):
+                    whole[b, h] = part
+        return (o.transpose(1, 2), *of_rows)
 
     def unfused(t):
         q, k, v = (t[name].transpose(1, 2) for name in "qkv")
@@ -202,6 +212,9 @@ def attention_gradients_by_rules(group, causal, names):
     def score(t, value, b, h, i, j):
         return score_rules(t, names, causal)[0](value, b, h, i, j)
 
+    def lse_of(t):
+        return t["top"] * math.log2(math.e) + t["spread"] if "bias" in names else t["lse"]
+
     def d_sinks(t, g, o):
         exact = t["lse"].dtype
         share = torch.exp2(t["sinks"][:, None] * math.log2(math.e) - t["lse"])
@@ -212,11 +225,12 @@ def attention_gradients_by_rules(group, causal, names):
         dq = torch.empty_like(q)
         sums_in = torch.float32 if k.dtype == torch.bfloat16 else k.dtype
         dk, dv = (torch.zeros(x.shape, dtype=sums_in, device=x.device) for x in (k, v))
+        lse = lse_of(t)
         d_bias = torch.zeros(t["bias"].shape, dtype=sums_in, device=q.device) if "bias" in t else None
         for b in range(q.shape[0]):
             for h in range(q.shape[1]):  # a head at a time: all scores may not fit
                 of = h // group
-                p, adjoint, ds, scale = of_heads(t, q[b, h], k[b, of], v[b, of], g[b, h], o[b, h], t["lse"][b, h],
+                p, adjoint, ds, scale = of_heads(t, q[b, h], k[b, of], v[b, of], g[b, h], o[b, h], lse[b, h],
                                                  t.get("bias"), b, h, score)
                 dv[b, of] += p.t() @ g[b, h]
                 dq[b, h] = ds @ k[b, of] * scale
@@ -231,7 +245,7 @@ def attention_gradients_by_rules(group, causal, names):
         q, k, v, g, o = (t[name].transpose(1, 2) for name in "qkvgo")
         k, v = (x.repeat_interleave(group, 1) for x in (k, v))
         b, h = (torch.arange(q.shape[d], device=q.device) for d in (0, 1))
-        p, adjoint, ds, scale = of_heads(t, q, k, v, g, o, t["lse"], t.get("bias"), b[:, None, None, None],
+        p, adjoint, ds, scale = of_heads(t, q, k, v, g, o, lse_of(t), t.get("bias"), b[:, None, None, None],
                                          h[None, :, None, None], score)
         dk, dv = ds.transpose(-1, -2) @ q * scale, p.transpose(-1, -2) @ g
         if group > 1:

@@ -69,8 +69,11 @@ def of_attention(case):
 def of_attention_backward(case):
     """With logarithms such as softmaxes of random scores have."""
     most = math.log2(case.get("keys", case["rows"]))
+    far, sinks = (name in case.get("rules", "") for name in ("bias", "sinks"))
+    saved = {"spread": [most, most + 2], "top": [-0.5, 0.5]} if far else {}
+    saved |= {"lse": [most, most + 2]} if sinks or not far else {}
     return {"kernel": attention_kernel(case).replace("attention_", "attention_gradients_", 1), "normal": True,
-            "ranges": {"lse": [most, most + 2], **ranges_of_rules(case)}}
+            "ranges": {**saved, **ranges_of_rules(case)}}
 
 
 def of_conv_fused(case):

@@ -45,6 +45,26 @@ TEST(CheckOutput, AWrongElementDoesNot) {
     EXPECT_NE(sums.check(1.001).text.find("WRONG"), std::string::npos);
 }
 
+/// What the declaration makes of finite data in its own types, too: NaN, or what rounding has left nothing of.
+TEST(CheckOutput, ALostResultDoesNot) {
+    const Tensor x = input("x", f32, {8, 16}),
+                 y = compute("y", {8, 16}, [&](Expr i, Expr j) { return x(i, j) * 3e38 * 9.0 * 0.0; }),
+                 z = compute("z", {8, 16}, [&](Expr i, Expr j) { return (x(i, j) + 1e9) - 1e9; });
+    const Bindings bindings = random_bindings({y, z}, 5);
+    for (const Tensor& lost : {y, z}) {
+        const CheckResult result = check_output(lost, bindings, interpret_plain({lost}, bindings)[0]);
+        EXPECT_FALSE(result.ok) << result.text;
+    }
+    EXPECT_NE(check_output(z, bindings, interpret_plain({z}, bindings)[0]).text.find("it loses its result; rewrite it"),
+              std::string::npos);
+    const Tensor infinite = compute("infinite", {8, 16}, [&](Expr i, Expr j) { return log2(x(i, j) - x(i, j)); }),
+                 none = compute("none", {8, 16}, [&](Expr i, Expr j) { return infinite(i, j) - infinite(i, j); });
+    for (const Tensor& same : {infinite, none}) {
+        const CheckResult result = check_output(same, bindings, interpret_plain({same}, bindings)[0]);
+        EXPECT_TRUE(result.ok) << result.text;
+    }
+}
+
 TEST(CheckOutput, SamplesLargeOutputs) {
     Tensor x = input("x", f32, {100, 50});
     Tensor y = compute("y", {100, 50}, [&](Expr i, Expr j) { return x(i, j) + 1.0; });

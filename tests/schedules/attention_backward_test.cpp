@@ -12,6 +12,11 @@
 namespace tw::schedules {
 namespace {
 
+/// Gives gradients what the forward pass computed.
+void save(Bindings& bindings, const Attention& forward, const std::vector<HostArray>& saved) {
+    for (size_t k = 0; k < saved.size(); ++k) bindings.inputs[forward.results()[k].name()] = saved[k];
+}
+
 /// What a user would write for all kernels together, where tiles have as many elements as heads, takes so many
 /// statements.
 TEST(AttentionGradients, AreShort) {
@@ -36,9 +41,8 @@ TEST(AttentionGradients, AreThoseOfTheFormula) {
         const AttentionGradients declared = declare_attention_gradients(shape);
         const std::vector<Tensor> given{declared.dq, declared.dk, declared.dv};
         Bindings bindings = random_bindings(given, 11);
-        const std::vector<HostArray> saved = interpret_plain({forward.o, forward.lse}, bindings);
-        bindings.inputs["o"] = saved[0];
-        bindings.inputs["lse"] = saved[1];
+        const std::vector<HostArray> saved = interpret_plain(forward.results(), bindings);
+        save(bindings, forward, saved);
         const std::vector<Tensor> wanted = gradients(forward.o, declared.g, {forward.q, forward.k, forward.v});
         const std::vector<HostArray> got = interpret_plain(given, bindings, Precision::Float64),
                                      expected = interpret_plain(wanted, bindings, Precision::Float64);
@@ -144,9 +148,8 @@ TEST(AttentionGradients, AreThoseOfRules) {
         const std::vector<Tensor> given{declared.dq, declared.dk, declared.dv};
         Bindings bindings = random_bindings({declared.dq, declared.dk, declared.dv, forward.o}, 12);
         if (bindings.inputs.contains("documents")) fill_integers(bindings.inputs.at("documents"), 0, 1, 4);
-        const std::vector<HostArray> saved = interpret_plain({forward.o, forward.lse}, bindings);
-        bindings.inputs["o"] = saved[0];
-        bindings.inputs["lse"] = saved[1];
+        const std::vector<HostArray> saved = interpret_plain(forward.results(), bindings);
+        save(bindings, forward, saved);
         const std::vector<Tensor> wanted = gradients(forward.o, declared.g, {forward.q, forward.k, forward.v});
         const std::vector<HostArray> got = interpret_plain(given, bindings, Precision::Float64),
                                      expected = interpret_plain(wanted, bindings, Precision::Float64);
@@ -168,9 +171,8 @@ TEST(AttentionGradients, AreThoseOfBiases) {
     const AttentionGradients declared = declare_attention_gradients(shape, {.kept = true, .of_pairs = true}, rule);
     ASSERT_EQ(declared.gradients_of_pairs.size(), 2U);
     Bindings bindings = random_bindings(declared.gradients_of_pairs, 12);
-    const std::vector<HostArray> saved = interpret_plain({forward.o, forward.lse}, bindings);
-    bindings.inputs["o"] = saved[0];
-    bindings.inputs["lse"] = saved[1];
+    const std::vector<HostArray> saved = interpret_plain(forward.results(), bindings);
+    save(bindings, forward, saved);
     const std::vector<Tensor> wanted = gradients(forward.o, declared.g, {bias, factors});
     const std::vector<HostArray> got = interpret_plain(declared.gradients_of_pairs, bindings, Precision::Float64),
                                  expected = interpret_plain(wanted, bindings, Precision::Float64);
@@ -191,9 +193,8 @@ TEST(AttentionGradients, AreThoseOfSinks) {
         const std::vector<Tensor> given{declared.dq, declared.dk, declared.dv, declared.d_sinks};
         Bindings bindings = random_bindings(given, 12);
         fill_uniform(bindings.inputs.at("sinks"), -1, 2, 3);
-        const std::vector<HostArray> saved = interpret_plain({forward.o, forward.lse}, bindings);
-        bindings.inputs["o"] = saved[0];
-        bindings.inputs["lse"] = saved[1];
+        const std::vector<HostArray> saved = interpret_plain(forward.results(), bindings);
+        save(bindings, forward, saved);
         const std::vector<Tensor> wanted = gradients(forward.o, declared.g, {forward.q, forward.k, forward.v, sinks});
         const std::vector<HostArray> got = interpret_plain(given, bindings, Precision::Float64),
                                      expected = interpret_plain(wanted, bindings, Precision::Float64);
@@ -228,9 +229,8 @@ TEST(AttentionGradients, AreThoseOfDropout) {
         const std::vector<Tensor> given{declared.dq, declared.dk, declared.dv};
         Bindings bindings = random_bindings({declared.dq, declared.dk, declared.dv, forward.o}, 12);
         bindings.scalars["seed"] = make_value(u32, int64_t{3});
-        const std::vector<HostArray> saved = interpret_plain({forward.o, forward.lse}, bindings);
-        bindings.inputs["o"] = saved[0];
-        bindings.inputs["lse"] = saved[1];
+        const std::vector<HostArray> saved = interpret_plain(forward.results(), bindings);
+        save(bindings, forward, saved);
         const std::vector<Tensor> wanted = gradients(forward.o, declared.g, {forward.q, forward.k, forward.v});
         const std::vector<HostArray> got = interpret_plain(given, bindings, Precision::Float64),
                                      expected = interpret_plain(wanted, bindings, Precision::Float64);
@@ -401,6 +401,35 @@ TEST_P(GradientKernels, OfRules) {
     }
 }
 
+/// Of what rules read for each row, or each key, where a step has all of them and their bytes are no boxes.
+TEST_P(GradientKernels, OfRulesOfFewRows) {
+    for (unsigned round = 0; round < 4; ++round) {
+        const AttentionShape shape{.batch = between(1, 2),
+                                   .heads = 1,
+                                   .rows = between(3, 63),
+                                   .keys = between(3, 63),
+                                   .depth = 16,
+                                   .width = 8 * between(1, 3)};
+        const Type type = chance() ? bf16 : f32;
+        const Tensor of_rows = input("of_rows", i32, {shape.batch, shape.rows}),
+                     of_keys = input("of_keys", i32, {shape.batch, shape.keys}),
+                     factors = input("factors", type, {shape.keys}), others = input("others", type, {shape.rows});
+        const ScoreRule by_factors = [&](const Expr& score, const ScorePlace& at) {
+            return score * cast(f32, factors(at.key)) * cast(f32, others(at.row));
+        };
+        const ScoreRule rule = in_turn({by_factors, documents(of_rows, of_keys)});
+        const GradientTiles tiles{.key_rows = 64, .query_rows = 64};
+        const AttentionGradients declared = declare_attention_gradients(shape, tiles.passes, rule);
+        const Schedule s = attention_gradients_schedule(declared, shape, tiles, device_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        Bindings bindings = random_bindings(s.outputs(), round);
+        for (const char* name : {"of_rows", "of_keys"}) fill_integers(bindings.inputs.at(name), 0, 2, 4 + round);
+        fill_uniform(bindings.inputs.at("lse"), 6, 8, 5);
+        expect_declared(s, bindings, near(64, 5e-3));
+        expect_compiles(build(s));
+    }
+}
+
 TEST_P(GradientKernels, OfBiases) {
     for (unsigned round = 0; round < 4; ++round) {
         AttentionShape shape{.batch = between(1, 2),
@@ -423,7 +452,7 @@ TEST_P(GradientKernels, OfBiases) {
         SCOPED_TRACE(s.trace_as_cpp());
         EXPECT_EQ(s.outputs().size(), 4U);
         Bindings bindings = random_bindings(s.outputs(), round);
-        fill_uniform(bindings.inputs.at("lse"), 6, 8, 5);
+        fill_uniform(bindings.inputs.at("spread"), 6, 8, 5);
         expect_declared(s, bindings, near(64, 5e-3));
         expect_compiles(build(s));
     }

@@ -71,15 +71,19 @@ private:
     void add_row(int64_t i, int64_t first_key, int64_t h, const std::vector<Place>& places, PackedResults& all) const {
         const double scale = 1 / std::sqrt(static_cast<double>(shape_.depth));
         const bool sinks = varied_.rules.sinks.defined();
-        const double of_sink = sinks ? std::exp(launch_.inputs.at("sinks").at({h}).real) : 0;
         std::vector<double> scores, weights;
-        double total = of_sink, delta = 0;
+        const double sink = sinks ? launch_.inputs.at("sinks").at({h}).real : -HUGE_VAL;
+        double top = sink, delta = 0;
         for (const Place& at : places) {
             scores.push_back(product("q", i, h, "k", first_key + at.key, shape_.depth) * scale);
-            weights.push_back(std::exp(varied_.score(scores.back(), at)));
-            total += weights.back();
+            weights.push_back(varied_.score(scores.back(), at));
+            top = std::max(top, weights.back());
         }
-        all.lse.set({h, i}, make_value(f64, std::log2(total)));
+        if (std::isinf(top)) top = 0;  // no key is seen
+        const double of_sink = sinks ? std::exp(sink - top) : 0;
+        double total = of_sink;
+        for (double& weight : weights) total += weight = std::exp(weight - top);
+        all.lse.set({h, i}, make_value(f64, top * std::log2(std::exp(1.0)) + std::log2(total)));
         if (total == 0) return;
         const bool backward = launch_.inputs.contains("g");
         for (int64_t e = 0; e < shape_.width; ++e) {

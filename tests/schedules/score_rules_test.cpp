@@ -99,6 +99,40 @@ TEST_P(ScoreRules, BiasesInBoxes) {
     }
 }
 
+/// What is bounded, or nothing at a row's own key, is subtracted in one instruction with its factor; what may be any
+/// number, before.
+TEST(ScoreRuleTiles, SubtractFirstWhatIsFar) {
+    const Tensor mask = input("mask", f32, {1, 64}), slopes = input("slopes", f32, {2}),
+                 numbers = input("numbers", i32, {1, 64}), bias = input("bias", bf16, {1, 1, 64, 64});
+    const ScoreRule left_out = [&](const Expr& score, const ScorePlace& at) {
+        return select(mask(at.batch, at.key) > 0.0, score, -infinity);
+    };
+    const ScoreRule masked = [&](const Expr& score, const ScorePlace& at) {
+        return score + (1.0 - mask(at.batch, at.key)) * -1e9;
+    };
+    auto by_documents = [&](const Tensor& of_keys) {  // of one table, a row's own key is in its document
+        return [=](const Expr& score, const ScorePlace& at) {
+            return select(numbers(at.batch, at.row) == of_keys(at.batch, at.key), score, -1e9);
+        };
+    };
+    const Tensor other = input("other", i32, {1, 64});
+    const ScoreRule by_places = [](const Expr& score, const ScorePlace& at) {
+        return select(at.key <= at.position, score, -1e9);  // a row's own key is never masked
+    };
+    const ScoreRule scaled = [&](const Expr& score, const ScorePlace& at) { return score * slopes(at.head) + 3.0; };
+    for (const ScoreRule& near :
+         {ScoreRule(), soft_cap(50), linear_bias(slopes), sliding_window(9), left_out, scaled, by_places,
+          ScoreRule(by_documents(numbers)), documents(numbers, numbers), in_turn({soft_cap(9), linear_bias(slopes)})})
+        EXPECT_FALSE(may_add_far(near));
+    for (const ScoreRule& far :
+         {masked, ScoreRule(by_documents(other)), additive_bias(bias), in_turn({linear_bias(slopes), masked})})
+        EXPECT_TRUE(may_add_far(far));
+    EXPECT_FALSE(may_add_far(in_turn({masked, soft_cap(50)})));
+    const AttentionShape shape{.batch = 1, .heads = 2, .rows = 64, .keys = 64, .depth = 16, .width = 16};
+    EXPECT_EQ(declare_attention(shape, masked).results().size(), 4U);
+    EXPECT_EQ(declare_attention(shape, left_out).results().size(), 2U);
+}
+
 /// Of elements that are read at two places, or once for all of several, boxes and gradients are not those of a bias.
 TEST(ScoreRuleTiles, PairsAreReadAtOnePlace) {
     const AttentionShape shape{.batch = 1, .heads = 2, .rows = 64, .keys = 64, .depth = 16, .width = 16};
