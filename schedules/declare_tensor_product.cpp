@@ -189,7 +189,8 @@ bool wants_turned_terms(const TensorProductShape& s) {
 
 bool wants_copied_operands(const TensorProductShape& shape) {
     constexpr int64_t least = 256;  // rows and columns for which each element is read often enough
-    constexpr double tile = 128, sure = 1.2;
+    constexpr double tile = 128,
+                     sure = 0.6;  // measured: short rows of blocks wait for pieces longer than these cycles say
     constexpr double cycles_of_warp = 18.0 / 132;
     const Stored s = stored(shape);
     const double bytes = bytes_of(shape.operand), batch = as_double(std::max<int64_t>(shape.batch, 1));

@@ -45,10 +45,29 @@ double cycles_of_warps(const TensorTiles& t, const TensorProductShape& shape) {
     return 4000 + 1.4 * std::max(copies, instructions / instructions_of_all);
 }
 
+/// Of few terms, all that is left is to store: small tiles, of which a multiprocessor has many, begin and end side by
+/// side. 12 products of 1 to 11 terms took 1.13 to 1.7 times as long on an H200 by the tiles that are best for more.
+bool sums_few_terms(const TensorProductShape& shape) {
+    constexpr int64_t most_terms = 16, least_rows = 32, least_columns = 128, together = 8;
+    const int64_t columns = shape.activation == Activation::SwiGlu ? shape.n / 2 : shape.n;
+    return shape.k <= most_terms && shape.m >= least_rows && columns >= least_columns && bytes_of(shape.operand) == 2 &&
+           columns * bytes_of(shape.result) % together == 0;
+}
+TensorTiles tiles_of_few_terms(const TensorProductShape& shape) {
+    return {.block_m = 32,
+            .block_n = 128,
+            .block_k = 16,
+            .warp_m = 32,
+            .warp_n = 32,
+            .stages = 2,
+            .stage_result = bytes_of(shape.result) <= 2};
+}
+
 }  // namespace
 
 ProductTiling best_tiling(const TensorProductShape& shape, const Target& target) {
     if (auto tuned = tuned_tiling(shape, target)) return *tuned;
+    if (sums_few_terms(shape)) return tiles_of_few_terms(shape);
     const bool by_warpgroups = takes_warpgroups(shape, target);
     const WarpgroupTiles warpgroups =
         by_warpgroups ? warpgroup_tiles(with_read_transposes(shape), target) : WarpgroupTiles{};

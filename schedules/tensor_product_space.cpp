@@ -287,6 +287,17 @@ std::vector<ProductTiling> thin_space(const TensorProductShape& shape, const Tar
     return space;
 }
 
+/// Of those that are rated at most so many times the best, as many from every part of the order.
+std::vector<ProductTiling> spread_over(std::vector<Rated> rated, size_t count) {
+    constexpr double most_times_best = 4;
+    keep_best(rated, rated.size());
+    std::erase_if(rated, [&](const Rated& one) { return one.cycles > most_times_best * rated.front().cycles; });
+    std::vector<ProductTiling> result;
+    count = std::min(count, rated.size());
+    for (size_t k = 0; k < count; ++k) result.push_back(rated[k * rated.size() / count].tiling);
+    return result;
+}
+
 // The space.
 
 template <class... Functions>
@@ -365,6 +376,19 @@ std::vector<ProductTiling> tensor_product_space(const TensorProductShape& shape,
     std::vector<ProductTiling> space = thin_space(shape, target);
     for (const ProductTiling& tiling : with_variants(rated, shape, target))
         if (space.size() < most_together) space.push_back(tiling);
+    return space;
+}
+
+std::vector<ProductTiling> spread_tensor_product_space(const TensorProductShape& shape, const Target& target,
+                                                       size_t count) {
+    std::vector<ProductTiling> space = thin_space(shape, target);
+    auto add = [&](const std::vector<Rated>& rated, size_t most) {
+        for (const ProductTiling& tiling : spread_over(rated, most)) space.push_back(tiling);
+    };
+    if (shape.m == 0 || shape.n == 0 || shape.k == 0) return space;
+    const bool by_warpgroups = takes_warpgroups(shape, target);
+    if (by_warpgroups) add(rated_warpgroup_tiles(with_read_transposes(shape), target), count * 3 / 4);
+    add(rated_warp_tiles(shape, target), by_warpgroups ? count / 4 : count);
     return space;
 }
 

@@ -11,6 +11,11 @@ namespace tw::schedules {
 /// of warpgroups where takes_warpgroups; tiles of warps where not, and beside them where one side is short.
 std::vector<ProductTiling> tensor_product_space(const TensorProductShape& shape, const Target& target);
 
+/// So many tilings of all kinds, from those for which the models give least to those that they give four times as much:
+/// what models are compared with and fitted to.
+std::vector<ProductTiling> spread_tensor_product_space(const TensorProductShape& shape, const Target& target,
+                                                       size_t count);
+
 /// Bytes of shared memory that a block needs, at least all that it takes: at most a few KiB more.
 int64_t shared_bytes_of(const ProductTiling& tiling, const TensorProductShape& shape);
 

@@ -148,6 +148,10 @@ void add_tune_command(CLI::App& app, int& status) {
     command->add_option("--limit", o->options.limit, "tilings tried of each kernel")
         ->check(whole_number(1, 1000000000))
         ->capture_default_str();
+    command->add_flag(
+        "--spread", o->options.spread,
+        "tilings from the whole space of a product, fast and slow ones, for comparing the model with what "
+        "is measured (--verbose has each tiling's time)");
     command->add_option("--seconds", o->options.seconds, "that the best tilings of a kernel are measured, at most")
         ->check(positive_real())
         ->capture_default_str();

@@ -17,6 +17,9 @@ struct Tunable {
                                   ///< of the same shapes and types, of inputs of the same names
     /// Tilings to try: first the one that is taken today, then those that are expected to be fast.
     std::function<std::vector<std::string>(const Target&)> tilings;
+    /// So many from the whole space, fast and slow ones, for whoever compares a model with what is measured. Empty: the
+    /// tilings above are all there are.
+    std::function<std::vector<std::string>(const Target&, size_t)> spread = {};
     /// Throws Error where the target or the computation does not allow the tiling.
     std::function<Schedule(const std::string& tiling, const Target&)> schedule;
     double flops = 0;  ///< in one run

@@ -50,6 +50,12 @@ std::optional<Tunable> tunable_product(const std::string& name) {
     tunable.name = name;
     tunable.outputs = {product.c};
     tunable.tilings = [=](const Target& target) { return tilings_of(shape, target); };
+    tunable.spread = [=](const Target& target, size_t count) {
+        std::vector<std::string> texts;
+        for (const ProductTiling& tiling : spread_tensor_product_space(shape, target, count))
+            texts.push_back(tiling_text(tiling));
+        return texts;
+    };
     tunable.schedule = [=](const std::string& tiling, const Target& target) {
         return scheduled(product, tiling, target);
     };

@@ -97,7 +97,13 @@ public:
 private:
     /// What is taken today comes first.
     void enumerate() {
-        for (const std::string& tiling : tunable_.tilings(target_))
+        std::vector<std::string> tilings = tunable_.tilings(target_);
+        if (options_.spread && tunable_.spread && !tilings.empty()) {
+            tilings.resize(1);
+            for (const std::string& tiling : tunable_.spread(target_, options_.limit))
+                if (tiling != tilings[0]) tilings.push_back(tiling);
+        }
+        for (const std::string& tiling : tilings)
             if (candidates_.size() < std::max<size_t>(options_.limit, 1)) candidates_.push_back({tiling, {}});
         if (candidates_.empty())
             throw_error(Error,

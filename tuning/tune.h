@@ -12,10 +12,11 @@
 namespace tw::tuning {
 
 struct TuneOptions {
-    size_t limit = 60;   ///< tilings tried, the one that is taken today among them
-    double seconds = 5;  ///< to measure at most, on a GPU; every round is finished
-    double within = 0;   ///< seconds for compiling and measuring together, half of them to compile; 0: no such limit
-    int threads = 0;     ///< to compile on; 0: one for each processor
+    size_t limit = 60;    ///< tilings tried, the one that is taken today among them
+    bool spread = false;  ///< from the whole space, fast and slow ones, instead of those that are expected to be fast
+    double seconds = 5;   ///< to measure at most, on a GPU; every round is finished
+    double within = 0;    ///< seconds for compiling and measuring together, half of them to compile; 0: no such limit
+    int threads = 0;      ///< to compile on; 0: one for each processor
 };
 
 struct SkippedTiling {

@@ -11,9 +11,12 @@
 namespace tw::codegen {
 namespace {
 
-constexpr int64_t narrowest_bytes = 4;    // PTX ISA, cp.async: 4, 8 or 16 bytes
-constexpr int64_t least_async_bytes = 8;  // that are worth a request: narrower ones take longer than loads and stores
+constexpr int64_t narrowest_bytes = 4;  // PTX ISA, cp.async: 4, 8 or 16 bytes
 constexpr int64_t widest_async_bytes = 16;
+
+/// That are worth a request. Elements of 4 bytes one by one take longer than by loads and stores, which registers hold
+/// meanwhile; of narrower ones as many more wait there, each vector of them behind a mask, and one iteration ahead.
+int64_t least_async_bytes(Type type) { return bytes_of(type) < narrowest_bytes ? narrowest_bytes : 8; }
 
 class RequestMaker {
 public:
@@ -134,7 +137,7 @@ FillChoice choose_fill(const TileKernel& kernel, const TileOp& copy, int stages,
     }
     if (stages <= 2) return {.async = false, .reason = "2 stages"};
     if (!obstacle.empty()) return {.async = false, .reason = obstacle};
-    if (bytes < least_async_bytes)
+    if (bytes < least_async_bytes(copy.stores[0].buffer->type))
         return {.async = false, .reason = fmt::format("asynchronously only {} bytes would move at once", bytes)};
     return {.async = true, .bytes = bytes};
 }
