@@ -1,6 +1,7 @@
 // From what a schedule knows to its tree of loops and leaves.
 #include <algorithm>
 
+#include "dsl/check_turns.h"
 #include "dsl/mma.h"
 #include "dsl/remember_regions.h"
 #include "dsl/simplify.h"
@@ -21,6 +22,7 @@ Tree TreeBuilder::run() {
                                record(stage).persistent_stages, tickets_of(stage), occupancy_of(stage),
                                exclusive_in(stage)});
     check_complete();
+    for (const Nest& nest : tree_.nests) check_turns(nest, where_);
     finish_tree();
     return std::move(tree_);
 }

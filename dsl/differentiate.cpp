@@ -2,12 +2,14 @@
 #include "dsl/differentiate.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "dsl/adjoints.h"
+#include "dsl/check_gradient_rules.h"
 #include "dsl/simplify.h"
 #include "dsl/stage.h"
 #include "support/error.h"
@@ -131,7 +133,7 @@ private:
         Type type = adjoint_type(tensor.type());
         // the only reader of an input casts at once
         Type stored = tensor.operation()->is_input() ? tensor.type() : type;
-        Tensor same = given == given_.end() ? forwarded(parts->second, stored) : Tensor();
+        Tensor same = given == given_.end() ? forwarded(parts->second, stored, "d_" + tensor.name()) : Tensor();
         if (same.defined()) return same;
         return compute(
             fresh_name("d_" + tensor.name()), shape_of(tensor),
@@ -153,13 +155,17 @@ private:
         Expr value;
     };
 
-    /// The tensor that the only part just repeats; it may hold a storage type instead of the type asked for.
-    static Tensor forwarded(const std::vector<Part>& parts, Type type) {
-        if (parts.size() != 1 || parts[0].value.type() != type) return {};
+    /// The tensor that the only part just repeats; it may hold a storage type instead of the type asked for. So may
+    /// what a rule has made of an input of such a type, under the name that its gradient would have.
+    static Tensor forwarded(const std::vector<Part>& parts, Type type, const std::string& name) {
+        if (parts.size() != 1) return {};
         Expr value = parts[0].value;
-        auto* cast = value.as<Cast>();  // readers of an adjoint convert it anyway
-        if (cast && adjoint_type(cast->a.type()) == type) value = cast->a;
-        auto* read = value.as<Read>();
+        const auto* cast = value.as<Cast>();  // readers of an adjoint convert it anyway
+        const auto* stored = cast && cast->a.type() == type ? cast->a.as<Read>() : nullptr;
+        const bool is_made = stored && !stored->operation->is_input() && stored->operation->name == name;
+        if (value.type() != type && !is_made) return {};
+        if (is_made || (cast && adjoint_type(cast->a.type()) == type)) value = cast->a;
+        const auto* read = value.as<Read>();
         if (!read || read->indices.size() != parts[0].axes.size()) return {};
         for (size_t d = 0; d < read->indices.size(); ++d) {
             auto* axis = parts[0].axes[d].as<Variable>();
@@ -183,6 +189,7 @@ private:
             results.size() == rule.inputs.size(), rule.where,
             "with_gradient of '{}': the function returns {} tensors for {} inputs; return one each, undefined for zero",
             tensor.name(), results.size(), rule.inputs.size());
+        take_names(results);
         for (size_t i = 0; i < results.size(); ++i) {
             const Tensor &input = rule.inputs[i], &result = results[i];
             if (!result.defined()) continue;
@@ -193,6 +200,13 @@ private:
             std::vector<Expr> axes = axes_of(input);
             add_part(input, axes, element_as(adjoint_type(input.type()), result, axes));
         }
+    }
+
+    /// Of what a rule has made, which is to stand in one schedule with the rest.
+    void take_names(const std::vector<Tensor>& made) {
+        std::vector<Tensor> defined;
+        std::ranges::copy_if(made, std::back_inserter(defined), &Tensor::defined);
+        for (const auto& operation : operations_of(defined)) names_.insert(operation->name);
     }
 
     static std::vector<Expr> axes_of(const Tensor& tensor) {
@@ -398,6 +412,7 @@ void check_given(const Tensor& output, const Tensor& adjoint, const std::vector<
 std::vector<Tensor> gradients(const Tensor& output, const Tensor& adjoint, const std::vector<Tensor>& inputs,
                               std::source_location where) {
     check_given(output, adjoint, inputs, where);
+    check_gradient_rules(output, inputs, where);
     Differentiation differentiation(output, adjoint, inputs, where);
     std::vector<Tensor> results;
     for (const Tensor& input : inputs) results.push_back(differentiation.gradient(input));

@@ -13,8 +13,8 @@ namespace tw {
 /// The gradients of a number L with respect to `inputs`, from `adjoint` = dL/d output: one tensor for each input, of
 /// the input's shape and type, zeros where the output does not depend on it. `inputs` may be computed tensors.
 /// Storage types are accumulated in f32 and cast once, at the end. docs/language.md gives the conventions at kinks.
-/// Throws Error if the shapes of output and adjoint differ, if a type is no float, or if the way from an input to the
-/// output holds a reduction without a derivative.
+/// Throws Error if the shapes of output and adjoint differ, if a type is no float, if the way from an input to the
+/// output holds a reduction without a derivative, or goes through a tensor of with_gradient that does not list it.
 std::vector<Tensor> gradients(const Tensor& output, const Tensor& adjoint, const std::vector<Tensor>& inputs,
                               std::source_location where = std::source_location::current());
 
@@ -38,7 +38,8 @@ struct GradientRule {
 };
 
 /// The same computation with a gradient of the user's own: `function` gives the adjoints of `inputs`, no others
-/// receive one through this tensor. Of a tuple, this component alone. Throws Error if the tensor is an input.
+/// receive one through this tensor, and gradients() refuses to make any of others that it is computed from: what counts
+/// as constant is listed, and has an undefined adjoint. Of a tuple, this component alone. Throws Error if the tensor is an input.
 Tensor with_gradient(const Tensor& tensor, const std::vector<Tensor>& inputs, const GradientFunction& function,
                      std::source_location where = std::source_location::current());
 /// The same computation, taken as a constant by gradients().

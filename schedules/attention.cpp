@@ -143,7 +143,28 @@ bool reads_beside(const Attention& attention) {
     return found;
 }
 
+void check_tiles(const AttentionShape& shape, const AttentionTiles& tiles, std::source_location where) {
+    const std::string of = "attention tiles";
+    require_tiles_of_units(of, {.rows = tiles.rows, .keys = tiles.keys, .heads = tiles.heads}, shape.heads, where);
+    require_sizes(of, {{"stages", tiles.stages}, {"query_stages", tiles.query_stages}}, where);
+    user_check(!tiles.exclusive || tiles.rows > rows_of_warpgroup, where,
+               "{}: in exclusive sections warpgroups take turns, and rows = {} are one; give {} or more, or leave "
+               "`exclusive` out",
+               of, tiles.rows, 2 * rows_of_warpgroup);
+}
+
 }  // namespace
+
+void require_tiles_of_units(const std::string& of, const UnitTiles& tiles, int64_t heads, std::source_location where) {
+    constexpr int64_t most = 256;
+    require_sizes(of,
+                  {{"rows", tiles.rows, rows_of_warpgroup, rows_of_warpgroup, most},
+                   {"keys", tiles.keys, 1, tiles.multiple_of_keys, most},
+                   {"heads", tiles.heads}},
+                  where);
+    user_check(heads % tiles.heads == 0, where, "{}: heads = {}, which side by side are not all {}; give a divisor", of,
+               tiles.heads, heads);
+}
 
 AttentionTiles attention_tiles(const AttentionShape& shape, const Target& target) {
     return tiles_of_warpgroups(shape, most_warpgroups(shape, target), target);
@@ -178,18 +199,12 @@ AttentionTiles attention_tiles(const Attention& attention, const AttentionShape&
 
 Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& tiles, const Target& target,
                             std::source_location where) {
-    return attention_schedule(declare_attention(shape), shape, tiles, target, where);
+    return attention_schedule(declare_attention(shape, {}, false, {}, {}, {}, where), shape, tiles, target, where);
 }
 
 Schedule attention_schedule(const Attention& a, const AttentionShape& shape, const AttentionTiles& tiles,
                             const Target& target, std::source_location where) {
-    require_sizes("attention tiles",
-                  {{"rows", tiles.rows, rows_of_warpgroup},
-                   {"keys", tiles.keys},
-                   {"stages", tiles.stages},
-                   {"query_stages", tiles.query_stages},
-                   {"heads", tiles.heads}},
-                  where);
+    check_tiles(shape, tiles, where);
     const int64_t warpgroups = tiles.rows / rows_of_warpgroup;
     Schedule s(a.results(), target);
     auto [b, i, h, width] = shape.loops_of(s, a.o, where);

@@ -58,6 +58,7 @@ struct Attention {
     double to_base_2 = 1;             ///< times a score: the exponent of p, to base 2
     bool skips = false;               ///< the places of rows and keys alone mask whole tiles, which are left out
     std::string suffix;               ///< of the names of all
+    AttentionRules rules;             ///< as declared
 
     std::vector<Tensor> results() const;  ///< what a forward pass computes
 };
@@ -72,16 +73,19 @@ struct AttentionOperands {
 /// With a rule, scores become what it makes of them; `rule_skips`: it masks by the places of rows and keys alone, so
 /// that tiles which it masks are left out. With a rule for weights, values are multiplied by what it makes of p. With
 /// sinks, f32 [heads], the softmax of a head divides by exp(sinks[h]) more, which has no value (attention sinks; Xiao
-/// et al. 2024), and so does lse. Throws Error if heads are no multiple of the group, sinks or operands have another
-/// shape or type, a rule gives no f32, or as check_attention.
+/// et al. 2024), and so does lse. Throws Error, at the caller's line, if heads are no multiple of the group, sinks or
+/// operands have another shape or type, a rule gives no f32, or as check_attention.
 Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule = {}, bool rule_skips = false,
                             const WeightRule& weight_rule = {}, const Tensor& sinks = {},
-                            const AttentionOperands& operands = {});
+                            const AttentionOperands& operands = {}, TW_HERE);
 /// Throws Error unless sizes are positive, heads a multiple of the group, depth and width multiples of 8 up to 256, the
 /// type bf16 or f16, and keys_before, if it is not 0, that of causal rows.
 void check_attention(const AttentionShape& shape, TW_HERE);
 /// `given`, which is an input of that name if it is undefined. Throws Error if it has another shape or type.
-Tensor operand_of_attention(const Tensor& given, const std::string& name, Type type, const Shape& shape);
+Tensor operand_of_attention(const Tensor& given, const std::string& name, Type type, const Shape& shape, TW_HERE);
+/// `given`, a table of tiles, likewise: i32. `made_by` says what makes those of its kind.
+Tensor table_of_attention(const Tensor& given, const std::string& name, const Shape& shape, const std::string& made_by,
+                          TW_HERE);
 /// Has copies read through it, if it is another tensor's elements as they are; once all that read it have theirs.
 void inline_view(Schedule& s, const Tensor& operand, TW_HERE);
 
@@ -103,7 +107,7 @@ SavedSoftmax saved_softmax(const std::string& suffix, const Tensor& m,
 /// With a score more, in units of the natural exponential.
 SoftmaxSum with_score(const SoftmaxSum& of_keys, const Expr& score);
 /// Throws Error if sinks, where they are given, are not f32 [heads].
-void check_sinks(int64_t heads, const Tensor& sinks);
+void check_sinks(int64_t heads, const Tensor& sinks, TW_HERE);
 
 /// The elements of 2 bytes that a tile has for a head of so many: the tensor memory accelerator moves wide boxes
 /// faster, and fills them up with zeros.
@@ -126,10 +130,20 @@ struct AttentionTiles {
     bool lazy = false;           ///< sums change to another maximum only from one that is behind by more than 2^8
     bool exclusive = false;      ///< warpgroups take turns at asking for the products of a step
 };
+/// What matrix instructions ask of tiles: blocks of a multiple of 64 rows, up to 256; steps of a multiple of 16 keys,
+/// or as the operands' type says, up to 256; heads that divide those of the shape, so many.
+struct UnitTiles {
+    int64_t rows, keys;
+    int64_t heads = 1, multiple_of_keys = 16;
+};
+/// Throws Error naming the first that cannot be, of tiles that are called so.
+void require_tiles_of_units(const std::string& of, const UnitTiles& tiles, int64_t heads, TW_HERE);
 AttentionTiles attention_tiles(const AttentionShape& shape, const Target& target);
 /// Of attention declared for the shape: steps of fewer keys make room for what its rule reads.
 AttentionTiles attention_tiles(const Attention& attention, const AttentionShape& shape, const Target& target);
-/// For sm_90a: warpgroup products with scores and their exponentials in registers, loads by a warp of its own.
+/// For sm_90a: warpgroup products with scores and their exponentials in registers, loads by a warp of its own. Throws
+/// Error unless tiles have a multiple of 64 rows up to 256, two warpgroups of them for exclusive sections, a multiple
+/// of 16 keys up to 256, and heads that divide the shape's.
 Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& tiles, const Target& target, TW_HERE);
 /// Of attention declared for the shape, by any rule.
 Schedule attention_schedule(const Attention& attention, const AttentionShape& shape, const AttentionTiles& tiles,

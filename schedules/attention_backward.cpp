@@ -437,12 +437,13 @@ private:
 
 Schedule attention_gradients_schedule(const AttentionShape& shape, const GradientTiles& tiles, const Target& target,
                                       std::source_location where) {
-    return attention_gradients_schedule(declare_attention_gradients(shape, tiles.passes), shape, tiles, target, where);
+    return attention_gradients_schedule(declare_attention_gradients(shape, tiles.passes, {}, false, {}, {}, {}, where),
+                                        shape, tiles, target, where);
 }
 
 Schedule attention_gradients_schedule(const AttentionGradients& gradients, const AttentionShape& shape,
                                       const GradientTiles& tiles, const Target& target, std::source_location where) {
-    require_gradient_tiles(tiles, where);
+    require_tiles_of_units(tiles, where);
     return GradientSchedule(gradients, shape, tiles, target, where).run();
 }
 

@@ -43,10 +43,10 @@ struct AttentionGradients {
     Tensor dq, dk, dv;
     Tensor ds_kept;                   ///< [batch, heads, keys, rows], if it is
     std::vector<PairInput> of_pairs;  ///< what the rule reads for each row and key
-    /// Of these, if they are asked for: adjoints [batch, heads, keys, rows], and gradients of the shape and the type of
-    /// each, named d_ and its name.
+    /// Of these, if they are asked for, in their order: adjoints [batch, heads, keys, rows], and one gradient of each,
+    /// however often the rule reads it, of its shape and type. Names are d_, the tensor's name and the suffix: d_bias.
     std::vector<Tensor> adjoints_of_pairs, gradients_of_pairs;
-    Tensor d_sinks;  ///< f32 [heads], if there are sinks: of a score without a value
+    Tensor d_sinks;  ///< f32 [heads], if there are sinks: of a score without a value; named likewise
     bool by_rule = false, skips = false;
 };
 /// What gradients are made of: what is not given is an input. With a suffix for all names.
@@ -61,14 +61,13 @@ struct AttentionSaved {
 AttentionGradients declare_attention_gradients(const AttentionShape& shape, const GradientPasses& passes = {},
                                                const ScoreRule& rule = {}, bool rule_skips = false,
                                                const WeightRule& weight_rule = {}, const Tensor& sinks = {},
-                                               const AttentionSaved& saved = {});
-/// o of attention that was declared for the shape with this rule and these sinks, with these gradients of q, k and v,
-/// of sinks, and of what the rule reads for each row and key if passes.of_pairs says so: gradients() passes them on,
-/// and takes lse and o as they are saved. What else the rule reads counts as constant. Throws Error as
-/// declare_attention_gradients, or if of_pairs is asked for and there is nothing of that kind.
+                                               const AttentionSaved& saved = {}, TW_HERE);
+/// o of attention that was declared for the shape, with these gradients of q, k and v, of sinks, and of what its rule
+/// reads for each row and key if passes.of_pairs says so, all by the rules that it was declared with: gradients()
+/// passes them on, and takes lse and o as they are saved. Of what else the rule reads gradients() refuses to make any.
+/// Throws Error as declare_attention_gradients, or if of_pairs is asked for and there is nothing of that kind.
 Tensor with_attention_gradients(const Attention& attention, const AttentionShape& shape,
-                                const GradientPasses& passes = {}, const ScoreRule& rule = {}, bool rule_skips = false,
-                                const WeightRule& weight_rule = {}, const Tensor& sinks = {}, TW_HERE);
+                                const GradientPasses& passes = {}, TW_HERE);
 
 struct GradientTiles {
     int64_t key_rows = 128;    ///< keys of a block, 64 a warpgroup, in the kernel of dk and dv
@@ -89,7 +88,11 @@ GradientTiles gradient_tiles(const AttentionShape& shape, const Target& target, 
                              bool rule_skips = false, int64_t most_kept_bytes = int64_t{8} << 30);
 /// Throws Error if a size is not positive.
 void require_gradient_tiles(const GradientTiles& tiles, TW_HERE);
-/// For sm_90a: warpgroup products with scores and their adjoints in registers, loads by a warp of its own.
+/// Throws Error if no kernel can have them: blocks have a multiple of 64 rows or keys up to 256, steps a multiple of 16
+/// up to 256.
+void require_tiles_of_units(const GradientTiles& tiles, TW_HERE);
+/// For sm_90a: warpgroup products with scores and their adjoints in registers, loads by a warp of its own. Throws Error
+/// as require_tiles_of_units.
 Schedule attention_gradients_schedule(const AttentionShape& shape, const GradientTiles& tiles, const Target& target,
                                       TW_HERE);
 /// Of gradients declared for the shape, by any rule, together as the tiles say.

@@ -24,6 +24,17 @@ void require_gradient_tiles(const GradientTiles& tiles, std::source_location whe
                   where);
 }
 
+void require_tiles_of_units(const GradientTiles& tiles, std::source_location where) {
+    constexpr int64_t most = 256, terms_of_unit = 16;
+    require_sizes("tiles of gradients",
+                  {{"key_rows", tiles.key_rows, 1, rows_of_warpgroup, most},
+                   {"key_step", tiles.key_step, 1, terms_of_unit, most},
+                   {"query_rows", tiles.query_rows, 1, rows_of_warpgroup, most},
+                   {"query_step", tiles.query_step, 1, terms_of_unit, most},
+                   {"stages", tiles.stages}},
+                  where);
+}
+
 namespace {
 
 /// Of heads this deep, making scores again takes longer than writing their adjoints down, in whole lines, and reading

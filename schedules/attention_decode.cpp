@@ -25,6 +25,16 @@ void require_decode_tiles(const DecodeTiles& tiles, std::source_location where) 
     require_sizes("decode tiles", {{"keys", tiles.keys}, {"stages", tiles.stages}, {"parts", tiles.parts}}, where);
 }
 
+namespace {
+
+void require_steps_of_units(const DecodeTiles& tiles, std::source_location where) {
+    constexpr int64_t terms_of_unit = 16, most = 256;
+    require_decode_tiles(tiles, where);
+    require_sizes("decode tiles", {{"keys", tiles.keys, 1, terms_of_unit, most}}, where);
+}
+
+}  // namespace
+
 bool is_decode(const AttentionShape& shape) {
     const bool sees_all = !shape.causal || shape.keys_before >= shape.keys - 1;
     return shape.rows == 1 && sees_all && !shape.heads_first;
@@ -33,11 +43,11 @@ bool is_decode(const AttentionShape& shape) {
 AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t keys_of_part,
                                             const AttentionRules& rules, const AttentionOperands& operands,
                                             std::source_location where) {
+    CalledFrom caller(where);
     require_sizes("attention in parts", {{"keys_of_part", keys_of_part}}, where);
-    if (!is_decode(shape))
-        throw_error(Error,
-                    "attention in parts: {} rows{}{}; declare one row that sees all keys, with rows in front of heads",
-                    shape.rows, shape.causal ? ", causal" : "", shape.heads_first ? ", heads in front of them" : "");
+    user_check(is_decode(shape), where,
+               "attention in parts: {} rows{}{}; declare one row that sees all keys, with rows in front of heads",
+               shape.rows, shape.causal ? ", causal" : "", shape.heads_first ? ", heads in front of them" : "");
     const Attention whole = declare_attention(shape, {}, false, {}, rules.sinks, operands);
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     const int64_t T = keys_of_part, C = divided(N, T), keys = N;
@@ -248,13 +258,13 @@ private:
 
 Schedule decode_schedule(const AttentionInParts& parts, const AttentionShape& shape, const DecodeTiles& tiles,
                          const Target& target, std::source_location where) {
-    require_decode_tiles(tiles, where);
+    require_steps_of_units(tiles, where);
     return DecodeSchedule(shape, tiles, target, {}, where).run(parts);
 }
 
 Schedule decode_schedule(const AttentionShape& shape, const DecodeTiles& tiles, const Target& target,
                          const AttentionRules& rules, std::source_location where) {
-    require_decode_tiles(tiles, where);
+    require_steps_of_units(tiles, where);
     return DecodeSchedule(shape, tiles, target, rules, where).run();
 }
 

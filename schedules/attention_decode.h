@@ -40,7 +40,7 @@ struct DecodeTiles {
 void require_decode_tiles(const DecodeTiles& tiles, TW_HERE);
 DecodeTiles decode_tiles(const AttentionShape& shape, const Target& target);
 /// For sm_90a, of shapes of one row: warpgroup products of up to 64 heads of a group, loads by a warp of its own.
-/// Results o and lse.
+/// Results o and lse. Throws Error unless steps have a multiple of 16 keys up to 256.
 Schedule decode_schedule(const AttentionShape& shape, const DecodeTiles& tiles, const Target& target,
                          const AttentionRules& rules = {}, TW_HERE);
 

@@ -40,12 +40,12 @@ Fp8Attention declare_fp8_attention(const AttentionShape& shape, const Fp8Tiles& 
     require_sizes("fp8 tiles",
                   {{"rows", tiles.rows, rows_of_warpgroup}, {"keys", tiles.keys}, {"stages", tiles.stages}}, where);
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
-    if (G < 1 || H % G != 0) throw_error(Error, "fp8 attention: {} heads are no multiple of a group of {}", H, G);
-    if (heads_first) throw_error(Error, "fp8 attention: heads in front of rows; give [batch, rows, heads, depth]");
+    user_check(G >= 1 && H % G == 0, where, "fp8 attention: {} heads are no multiple of a group of {}", H, G);
+    user_check(!heads_first, where, "fp8 attention: heads in front of rows; give [batch, rows, heads, depth]");
     for (int64_t size : {D, E})
-        if (size % terms_of_unit != 0 || size > most_depth || size < 1)
-            throw_error(Error, "fp8 attention: heads of {} elements; give a multiple of {} up to {}", size,
-                        terms_of_unit, most_depth);
+        user_check(size % terms_of_unit == 0 && size <= most_depth && size >= 1, where,
+                   "fp8 attention: heads of {} elements; give a multiple of {} up to {}", size, terms_of_unit,
+                   most_depth);
     const int64_t rows = rounded_up(S, tiles.rows), keys = rounded_up(N, tiles.keys);
     Fp8Attention a;
     a.q = input("q", e4m3, {B, S, H, D}), a.k = input("k", e4m3, {B, N, H / G, D});
@@ -124,6 +124,8 @@ void schedule_copy(Schedule& s, const Tensor& o, std::source_location where) {
 
 Schedule fp8_attention_schedule(const Fp8Attention& a, const AttentionShape& shape, const Fp8Tiles& tiles,
                                 const Target& target, std::source_location where) {
+    require_tiles_of_units("fp8 tiles", {.rows = tiles.rows, .keys = tiles.keys, .multiple_of_keys = terms_of_unit},
+                           shape.heads, where);
     const int64_t warpgroups = tiles.rows / rows_of_warpgroup;
     Schedule s({a.o, a.lse}, target);
     auto [b, i, h, e] = s.loops<4>(a.o_tiles, where);

@@ -11,17 +11,17 @@ namespace {
 
 constexpr int64_t terms_of_unit = 16;
 
-void check_shape(const PagedShape& shape, const DecodeTiles& tiles) {
+void check_shape(const PagedShape& shape, const DecodeTiles& tiles, std::source_location where) {
     const AttentionShape& of = shape.attention;
-    if (!is_decode(of) || of.group < 1 || of.heads % of.group != 0)
-        throw_error(Error, "paged attention: {} rows{} of {} heads in groups of {}; declare one row, and whole groups",
-                    of.rows, of.causal ? ", causal," : "", of.heads, of.group);
-    if (shape.page_size < 1 || shape.page_size % terms_of_unit != 0 || shape.page_size % tiles.keys != 0 ||
-        of.keys % shape.page_size != 0)
-        throw_error(Error,
-                    "paged attention: pages of {} keys, of {} in all, in steps of {}; pages are multiples of {} and of "
-                    "a step, and keys of a page",
-                    shape.page_size, of.keys, tiles.keys, terms_of_unit);
+    user_check(is_decode(of) && of.group >= 1 && of.heads % of.group == 0, where,
+               "paged attention: {} rows{} of {} heads in groups of {}; declare one row, and whole groups", of.rows,
+               of.causal ? ", causal," : "", of.heads, of.group);
+    const bool whole = shape.page_size >= 1 && shape.page_size % terms_of_unit == 0 &&
+                       shape.page_size % tiles.keys == 0 && of.keys % shape.page_size == 0;
+    user_check(whole, where,
+               "paged attention: pages of {} keys, of {} in all, in steps of {}; pages are multiples of {} and of a "
+               "step, and keys of a page",
+               shape.page_size, of.keys, tiles.keys, terms_of_unit);
 }
 
 int64_t keys_of_part(const PagedShape& shape, const DecodeTiles& tiles) {
@@ -38,8 +38,9 @@ DecodeTiles paged_tiles(const PagedShape& shape, const Target& target) {
 
 PagedAttention declare_paged_attention(const PagedShape& shape, const DecodeTiles& tiles, const AttentionRules& rules,
                                        std::source_location where) {
+    CalledFrom caller(where);
     require_decode_tiles(tiles, where);
-    check_shape(shape, tiles);
+    check_shape(shape, tiles, where);
     check_attention(shape.attention, where);
     check_sinks(shape.attention.heads, rules.sinks);
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape.attention;

@@ -6,6 +6,7 @@
 #include "schedules/loading_roles.h"
 #include "schedules/require_sizes.h"
 #include "schedules/whole_tiles.h"
+#include "support/error.h"
 
 namespace tw::schedules {
 namespace {
@@ -27,6 +28,7 @@ VarlenTiles ranged_tiles(const AttentionShape& shape) {
 RangedAttention declare_ranged_attention(const AttentionShape& shape, const VarlenTiles& tiles,
                                          const AttentionRules& rules, const AttentionOperands& operands,
                                          std::source_location where) {
+    CalledFrom caller(where);
     require_sizes("tiles of ranges",
                   {{"rows", tiles.rows}, {"keys", tiles.keys}, {"stages", tiles.stages}, {"heads", tiles.heads}},
                   where);
@@ -37,7 +39,7 @@ RangedAttention declare_ranged_attention(const AttentionShape& shape, const Varl
     Attention& a = r.of;
     a.q = whole.q, a.k = whole.k, a.v = whole.v, a.suffix = whole.suffix;
     r.ranges = input(named("ranges"), i32, {B, divided(S, tiles.rows), 2});
-    r.rules = rules;
+    r.rules = a.rules = rules;
     const RangeWalk of{r.ranges, tiles.rows, tiles.keys, N, keys_of_box};
     r.k_tile = of.view(shape, named("k_tile"), a.k);
     r.v_tile = of.view(shape, named("v_tile"), a.v);
@@ -113,6 +115,9 @@ RangedAttention declare_ranged_attention(const AttentionShape& shape, const Varl
 
 Schedule ranged_schedule(const RangedAttention& ranged, const AttentionShape& shape, const VarlenTiles& tiles,
                          const Target& target, std::source_location where) {
+    require_tiles_of_units("tiles of ranges", {.rows = tiles.rows, .keys = tiles.keys, .heads = tiles.heads},
+                           shape.heads, where);
+    require_sizes("tiles of ranges", {{"stages", tiles.stages}}, where);
     const Attention& a = ranged.of;
     Schedule s(a.results(), target);
     auto [b, i, h, width] = shape.loops_of(s, a.o, where);

@@ -24,7 +24,7 @@ VarlenTiles ranged_tiles(const AttentionShape& shape);
 /// tiles is not positive.
 RangedAttention declare_ranged_attention(const AttentionShape& shape, const VarlenTiles& tiles,
                                          const AttentionRules& rules, const AttentionOperands& operands = {}, TW_HERE);
-/// For sm_90a: as varlen_schedule.
+/// For sm_90a: as varlen_schedule, which tiles are refused, too.
 Schedule ranged_schedule(const RangedAttention& attention, const AttentionShape& shape, const VarlenTiles& tiles,
                          const Target& target, TW_HERE);
 

@@ -109,6 +109,7 @@ void declare_softmax(const VarlenShape& shape, const VarlenTiles& tiles,
 
 VarlenAttention declare_varlen_attention(const VarlenShape& shape, const VarlenTiles& tiles,
                                          const AttentionRules& rules, std::source_location where) {
+    CalledFrom caller(where);
     check_varlen(shape, where);
     require_sizes("varlen tiles",
                   {{"rows", tiles.rows}, {"keys", tiles.keys}, {"stages", tiles.stages}, {"heads", tiles.heads}},
@@ -144,6 +145,9 @@ std::vector<Tensor> VarlenAttention::results() const { return results_of(o, lse,
 
 Schedule varlen_schedule(const VarlenAttention& a, const VarlenShape& shape, const VarlenTiles& tiles,
                          const Target& target, std::source_location where) {
+    require_tiles_of_units("varlen tiles", {.rows = tiles.rows, .keys = tiles.keys, .heads = tiles.heads}, shape.heads,
+                           where);
+    require_sizes("varlen tiles", {{"stages", tiles.stages}}, where);
     Schedule s(a.results(), target);
     auto [i, h, width] = s.loops<3>(a.o, where);
     auto [e_tile, e] = s.split(width, padded_head(shape.width), Tail::Mask, {"e_tile", "e"}, where);

@@ -49,7 +49,8 @@ VarlenAttention declare_varlen_attention(const VarlenShape& shape, const VarlenT
                                          const AttentionRules& rules = {}, TW_HERE);
 /// Throws Error if a size is not positive, heads are no multiple of the group, or the type is none of bf16 and f16.
 void check_varlen(const VarlenShape& shape, TW_HERE);
-/// For sm_90a: as attention_schedule, with as many steps for each tile as its keys need.
+/// For sm_90a: as attention_schedule, with as many steps for each tile as its keys need. Throws Error as
+/// require_tiles_of_units.
 Schedule varlen_schedule(const VarlenAttention& attention, const VarlenShape& shape, const VarlenTiles& tiles,
                          const Target& target, TW_HERE);
 

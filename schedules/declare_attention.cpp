@@ -100,18 +100,18 @@ std::vector<Tensor> results_of(const Tensor& o, const Tensor& lse, const SavedSo
 
 std::vector<Tensor> Attention::results() const { return results_of(o, lse, softmax); }
 
-void check_sinks(int64_t heads, const Tensor& sinks) {
+void check_sinks(int64_t heads, const Tensor& sinks, std::source_location where) {
     if (!sinks.defined()) return;
-    if (sinks.type() != f32 || sinks.rank() != 1 || !is_constant(sinks.shape()[0], heads))
-        throw_error(Error, "attention: sinks '{}' are {} of {} dimensions; give a score for each head, f32 [{}]",
-                    sinks.name(), name_of(sinks.type()), sinks.rank(), heads);
+    user_check(sinks.type() == f32 && sinks.rank() == 1 && is_constant(sinks.shape()[0], heads), where,
+               "attention: sinks '{}' are {} of {} dimensions; give a score for each head, f32 [{}]", sinks.name(),
+               name_of(sinks.type()), sinks.rank(), heads);
 }
 
 void check_attention(const AttentionShape& shape, std::source_location where) {
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     require_sizes("attention", {{"batch", B}, {"heads", H}, {"rows", S}, {"keys", N}, {"depth", D}, {"width", E}},
                   where);
-    if (G < 1 || H % G != 0) throw_error(Error, "attention: {} heads are no multiple of a group of {}", H, G);
+    user_check(G >= 1 && H % G == 0, where, "attention: {} heads are no multiple of a group of {}", H, G);
     constexpr int64_t most = 256, of_boxes = 8;
     for (const auto& [name, extent] : {std::pair("depth", D), std::pair("width", E)})
         user_check(
@@ -131,18 +131,33 @@ std::string text_of(Type type, const Shape& shape) {
     for (const Extent& each : shape) extents.push_back(to_string(each.expr));
     return fmt::format("{} [{}]", name_of(type), fmt::join(extents, ", "));
 }
+std::string text_of(const Tensor& tensor) {
+    return text_of(tensor.type(), Shape(tensor.shape().begin(), tensor.shape().end()));
+}
+
+bool is_of(const Tensor& tensor, Type type, const Shape& shape) {
+    return tensor.type() == type && std::ranges::equal(tensor.shape(), shape, [](const Expr& a, const Extent& b) {
+               return as_constant(a) == as_constant(b.expr);
+           });
+}
 
 }  // namespace
 
-Tensor operand_of_attention(const Tensor& given, const std::string& name, Type type, const Shape& shape) {
+Tensor operand_of_attention(const Tensor& given, const std::string& name, Type type, const Shape& shape,
+                            std::source_location where) {
     if (!given.defined()) return input(name, type, shape);
-    const Shape extents(given.shape().begin(), given.shape().end());
-    const bool same = std::ranges::equal(
-        extents, shape, [](const Extent& a, const Extent& b) { return as_constant(a.expr) == as_constant(b.expr); });
-    if (given.type() != type || !same)
-        throw_error(Error,
-                    "attention: '{}' is {}, where the shape says {} for '{}'; give that, such as a computed view",
-                    given.name(), text_of(given.type(), extents), text_of(type, shape), name);
+    user_check(is_of(given, type, shape), where,
+               "attention: '{}' is {}, where the shape says {} for '{}'; give that, such as a computed view",
+               given.name(), text_of(given), text_of(type, shape), name);
+    return given;
+}
+
+Tensor table_of_attention(const Tensor& given, const std::string& name, const Shape& shape, const std::string& made_by,
+                          std::source_location where) {
+    if (!given.defined()) return input(name, i32, shape);
+    user_check(is_of(given, i32, shape), where,
+               "attention: the table '{}' is {}, where shape and tiles say {} for '{}'; give what {} makes of them",
+               given.name(), text_of(given), text_of(i32, shape), name, made_by);
     return given;
 }
 
@@ -151,12 +166,15 @@ void inline_view(Schedule& s, const Tensor& operand, std::source_location where)
 }
 
 Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, bool rule_skips,
-                            const WeightRule& weight_rule, const Tensor& sinks, const AttentionOperands& operands) {
+                            const WeightRule& weight_rule, const Tensor& sinks, const AttentionOperands& operands,
+                            std::source_location where) {
+    CalledFrom caller(where);
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     check_attention(shape);
     check_sinks(H, sinks);
     Attention a;
     a.suffix = operands.suffix;
+    a.rules = {.score = rule, .skips = rule_skips, .weights = weight_rule, .sinks = sinks};
     auto named = [&](const char* name) { return name + operands.suffix; };
     a.skips = causal || rule_skips;
     a.q = operand_of_attention(operands.q, named("q"), type, shape.of_tokens(S, H, D));

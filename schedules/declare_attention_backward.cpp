@@ -99,10 +99,11 @@ AttentionScores scores_of(const AttentionShape& shape, AttentionGradients& a, co
 }
 
 /// The input's gradient: of what it has once for all batches, or heads, the sum of theirs.
-Tensor gradient_of_pairs(const AttentionShape& shape, const PairInput& input, const Tensor& adjoints) {
+Tensor gradient_of_pairs(const AttentionShape& shape, const PairInput& input, const Tensor& adjoints,
+                         const std::string& suffix) {
     const Axis batch = reduce_axis("of_batch", shape.batch), head = reduce_axis("of_head", shape.heads);
     const Shape extents(input.tensor.shape().begin(), input.tensor.shape().end());
-    return compute("d_" + input.tensor.name(), extents, [&](const std::vector<Expr>& at) {
+    return compute("d_" + input.tensor.name() + suffix, extents, [&](const std::vector<Expr>& at) {
         auto index = [&](size_t of, const Expr& otherwise) {
             return input.dimension[of] < 0 ? otherwise : at[static_cast<size_t>(input.dimension[of])];
         };
@@ -119,27 +120,31 @@ Tensor gradient_of_pairs(const AttentionShape& shape, const PairInput& input, co
     });
 }
 
-void declare_gradients_of_pairs(const AttentionShape& shape, AttentionGradients& a, const ScoreRule& rule) {
+void declare_gradients_of_pairs(const AttentionShape& shape, AttentionGradients& a, const ScoreRule& rule,
+                                const std::string& suffix) {
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     AttentionScores& of = a.of_keys;
     for (const PairInput& input : a.of_pairs) {
         Tensor adjoints = a.ds_kept;
         if (!has_adjoint_of_score(shape, of.s, rule, input.tensor))
-            adjoints = compute(input.tensor.name() + "_adjoint", {B, H, N, S}, [&](Expr b, Expr h, Expr j, Expr i) {
-                const ScorePlace at{b, h, i, j, shape.position(i)};
-                const Expr adjoint = of.dc(b, h, i, j), score = changed_score(shape, of.s, rule, at);
-                const Expr of_input = with_line_inputs(adjoint_of_argument(score, adjoint, input.tensor), at, of.lines);
-                return cast(shape.type, join_constants(of_products(shape, of_input, of.s)));
-            });
+            adjoints =
+                compute(input.tensor.name() + "_adjoint" + suffix, {B, H, N, S}, [&](Expr b, Expr h, Expr j, Expr i) {
+                    const ScorePlace at{b, h, i, j, shape.position(i)};
+                    const Expr adjoint = of.dc(b, h, i, j), score = changed_score(shape, of.s, rule, at);
+                    const Expr of_input =
+                        with_line_inputs(adjoint_of_argument(score, adjoint, input.tensor), at, of.lines);
+                    return cast(shape.type, join_constants(of_products(shape, of_input, of.s)));
+                });
         a.adjoints_of_pairs.push_back(adjoints);
-        a.gradients_of_pairs.push_back(gradient_of_pairs(shape, input, adjoints));
+        a.gradients_of_pairs.push_back(gradient_of_pairs(shape, input, adjoints, suffix));
     }
 }
 
 /// What a score without a value takes of a row's softmax, its weights' sum being 1, times what that is worth there.
-Tensor gradient_of_sinks(const AttentionShape& shape, const AttentionGradients& a, const Tensor& sinks) {
+Tensor gradient_of_sinks(const AttentionShape& shape, const AttentionGradients& a, const Tensor& sinks,
+                         const std::string& suffix) {
     const Axis b = reduce_axis("of_batch", shape.batch), i = reduce_axis("of_row", shape.rows);
-    return compute("d_" + sinks.name(), {shape.heads}, [&](Expr h) {
+    return compute("d_" + sinks.name() + suffix, {shape.heads}, [&](Expr h) {
         const Expr share = exp2(sinks(h) * std::log2(std::exp(1.0)) - a.lse(b, h, i));
         return -sum(share * a.delta(b, h, i), {b, i});
     });
@@ -149,7 +154,9 @@ Tensor gradient_of_sinks(const AttentionShape& shape, const AttentionGradients& 
 
 AttentionGradients declare_attention_gradients(const AttentionShape& shape, const GradientPasses& passes,
                                                const ScoreRule& rule, bool rule_skips, const WeightRule& weight_rule,
-                                               const Tensor& sinks, const AttentionSaved& saved) {
+                                               const Tensor& sinks, const AttentionSaved& saved,
+                                               std::source_location where) {
+    CalledFrom caller(where);
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     check_attention(shape);
     check_sinks(H, sinks);
@@ -175,7 +182,7 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
     });
     a.row_numbers = row_numbers(a.lse, softmax_of(rule, saved.softmax, given, {B, H, S}),
                                 rule || shape.has_empty_rows(), saved.suffix);
-    if (sinks.defined()) a.d_sinks = gradient_of_sinks(shape, a, sinks);
+    if (sinks.defined()) a.d_sinks = gradient_of_sinks(shape, a, sinks, saved.suffix);
     const double scale = 1 / std::sqrt(as_double(D));
     if (!passes.kept && !passes.added)
         a.of_queries = scores_of(shape, a, named("_of_dq"), &RowNumber::of_queries, rule, weight_rule, false);
@@ -195,7 +202,7 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
     if (passes.kept)
         a.ds_kept = compute(named("ds_kept"), {B, H, N, S},
                             [&](Expr b, Expr h, Expr j, Expr i) { return cast(shape.type, a.of_keys.ds(b, h, i, j)); });
-    if (passes.of_pairs) declare_gradients_of_pairs(shape, a, rule);
+    if (passes.of_pairs) declare_gradients_of_pairs(shape, a, rule, saved.suffix);
     auto ds_of_query = [&](const Expr& b, const Expr& h, const Expr& i, const Expr& j) {
         if (passes.kept) return cast(f32, a.ds_kept(b, h, j, i));
         return passes.added ? a.of_keys.ds(b, h, i, j) : a.of_queries.ds(b, h, i, j);
@@ -220,26 +227,26 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
 }
 
 Tensor with_attention_gradients(const Attention& attention, const AttentionShape& shape, const GradientPasses& passes,
-                                const ScoreRule& rule, bool rule_skips, const WeightRule& weight_rule,
-                                const Tensor& sinks, std::source_location where) {
+                                std::source_location where) {
     const Attention& a = attention;
+    const AttentionRules& rules = a.rules;
     std::vector<Tensor> inputs{a.q, a.k, a.v};
-    if (passes.of_pairs && a.of_pairs.empty())
-        throw_error(Error,
-                    "attention: gradients of what the rule reads are asked for, but the rule reads nothing for "
-                    "each row and key in rows of a multiple of 16 bytes; pad its rows, or leave `of_pairs` out");
+    user_check(!passes.of_pairs || !a.of_pairs.empty(), where,
+               "attention: gradients of what the rule reads are asked for, but the rule reads nothing for "
+               "each row and key in rows of a multiple of 16 bytes; pad its rows, or leave `of_pairs` out");
     if (passes.of_pairs)
         for (const PairInput& input : a.of_pairs) inputs.push_back(input.tensor);
-    if (sinks.defined()) inputs.push_back(sinks);
+    if (rules.sinks.defined()) inputs.push_back(rules.sinks);
     auto function = [=](const Tensor& o, const Tensor& adjoint) {
         const Tensor g = compute("g_of_o" + a.suffix, Shape(o.shape().begin(), o.shape().end()),
                                  [&](Expr b, Expr y, Expr z, Expr e) { return cast(shape.type, adjoint(b, y, z, e)); });
         const AttentionGradients made = declare_attention_gradients(
-            shape, passes, rule, rule_skips, weight_rule, sinks,
-            {.q = a.q, .k = a.k, .v = a.v, .g = g, .o = o, .lse = a.lse, .softmax = a.softmax, .suffix = a.suffix});
+            shape, passes, a.rules.score, a.rules.skips, a.rules.weights, a.rules.sinks,
+            {.q = a.q, .k = a.k, .v = a.v, .g = g, .o = o, .lse = a.lse, .softmax = a.softmax, .suffix = a.suffix},
+            where);
         std::vector<Tensor> all{made.dq, made.dk, made.dv};
         all.insert(all.end(), made.gradients_of_pairs.begin(), made.gradients_of_pairs.end());
-        if (sinks.defined()) all.push_back(made.d_sinks);
+        if (made.d_sinks.defined()) all.push_back(made.d_sinks);
         return all;
     };
     return with_gradient(a.o, inputs, function, where);

@@ -110,9 +110,10 @@ WalkedScores scores_of_keys(const Side& side) {
 }
 
 /// What a score without a value takes of a row's softmax, its weights' sum being 1, times what that is worth there.
-Tensor gradient_of_sinks(const AttentionShape& shape, const RangedGradients& a, const Tensor& sinks) {
+Tensor gradient_of_sinks(const AttentionShape& shape, const RangedGradients& a, const Tensor& sinks,
+                         const std::string& suffix) {
     const Axis b = reduce_axis("of_batch", shape.batch), i = reduce_axis("of_row", shape.rows);
-    return compute("d_" + sinks.name(), {shape.heads}, [&](Expr h) {
+    return compute("d_" + sinks.name() + suffix, {shape.heads}, [&](Expr h) {
         const Expr share = exp2(sinks(h) * std::log2(std::exp(1.0)) - a.lse(b, h, i));
         return -sum(share * a.delta(b, h, i), {b, i});
     });
@@ -131,12 +132,16 @@ void declare_inputs(const AttentionShape& shape, const GradientTiles& tiles, con
     a.g = given(saved.g, "g", type, shape.of_tokens(S, H, E));
     a.o = given(saved.o, "o", type, shape.of_tokens(S, H, E));
     a.lse = given(saved.lse, "lse", f32, {B, H, S});
-    a.ranges = given(saved.ranges, "ranges", i32, {B, divided(S, tiles.query_rows), 2});
+    a.ranges = table_of_attention(saved.ranges, named("ranges"), {B, divided(S, tiles.query_rows), 2},
+                                  fmt::format("declare_key_ranges, of tiles of {} rows,", tiles.query_rows));
     if (!saved.ranges_of_keys.defined())
         a.of_tiles = declare_ranges_of_keys(shape, a.ranges, tiles.query_rows, tiles.key_rows);
-    a.ranges_of_keys = saved.ranges_of_keys.defined()
-                           ? given(saved.ranges_of_keys, "", i32, {B, divided(N, tiles.key_rows), 2})
-                           : a.of_tiles.ranges;
+    a.ranges_of_keys =
+        saved.ranges_of_keys.defined()
+            ? table_of_attention(saved.ranges_of_keys, "ranges_of_keys", {B, divided(N, tiles.key_rows), 2},
+                                 fmt::format("declare_ranges_of_keys, of tiles of {} rows and {} keys,",
+                                             tiles.query_rows, tiles.key_rows))
+            : a.of_tiles.ranges;
     // As many as boxes of them want; those behind the last row are its own.
     const int64_t with_more = rounded_up(S, numbers_of_box);
     auto there = [&](const Expr& i) { return with_more == shape.rows ? i : min(i, shape.rows - 1); };
@@ -185,6 +190,7 @@ void declare_sums(const AttentionShape& shape, const RangeWalk& keys, const Rang
 RangedGradients declare_ranged_gradients(const AttentionShape& shape, const GradientTiles& tiles,
                                          const AttentionRules& rules, const RangedSaved& saved,
                                          std::source_location where) {
+    CalledFrom caller(where);
     check_attention(shape, where);
     require_gradient_tiles(tiles, where);
     check_sinks(shape.heads, rules.sinks);
@@ -192,7 +198,7 @@ RangedGradients declare_ranged_gradients(const AttentionShape& shape, const Grad
                "attention by ranges: adjoints of scores are neither kept nor added up; declare gradients without");
     RangedGradients a;
     declare_inputs(shape, tiles, saved, rules.score, a);
-    if (rules.sinks.defined()) a.d_sinks = gradient_of_sinks(shape, a, rules.sinks);
+    if (rules.sinks.defined()) a.d_sinks = gradient_of_sinks(shape, a, rules.sinks, saved.suffix);
     const RangeWalk keys{a.ranges, tiles.query_rows, tiles.query_step, shape.keys, keys_of_box},
         rows{a.ranges_of_keys, tiles.key_rows, tiles.key_step, shape.rows, tiles.query_rows};
     auto named = [&](const char* name) { return name + saved.suffix; };
@@ -210,10 +216,9 @@ RangedGradients declare_ranged_gradients(const AttentionShape& shape, const Grad
 
 Tensor with_ranged_gradients(const RangedAttention& attention, const AttentionShape& shape, const VarlenTiles& forward,
                              const GradientTiles& tiles, std::source_location where) {
-    if (forward.rows != tiles.query_rows)
-        throw_error(Error,
-                    "attention by ranges: its table is of {} rows a tile, that of gradients of {}; give both the same",
-                    forward.rows, tiles.query_rows);
+    user_check(forward.rows == tiles.query_rows, where,
+               "attention by ranges: its table is of {} rows a tile, that of gradients of {}; give both the same",
+               forward.rows, tiles.query_rows);
     const Attention& a = attention.of;
     const AttentionRules& rules = attention.rules;
     std::vector<Tensor> inputs{a.q, a.k, a.v};
@@ -231,7 +236,8 @@ Tensor with_ranged_gradients(const RangedAttention& attention, const AttentionSh
                                                                .lse = a.lse,
                                                                .softmax = a.softmax,
                                                                .ranges = ranges,
-                                                               .suffix = a.suffix});
+                                                               .suffix = a.suffix},
+                                                              where);
         std::vector<Tensor> all{made.dq, made.dk, made.dv};
         if (made.d_sinks.defined()) all.push_back(made.d_sinks);
         return all;

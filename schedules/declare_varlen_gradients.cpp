@@ -111,7 +111,20 @@ void declare_inputs(const VarlenShape& shape, const GradientTiles& tiles, const 
                     const ScoreRule& rule, VarlenGradients& a) {
     const auto& [S, N, H, D, E, G, type] = shape;
     auto given = [](const Tensor& tensor, const std::string& name, Type of, const Shape& extents) {
-        return tensor.defined() ? tensor : input(name, of, extents);
+        return operand_of_attention(tensor, name, of, extents);
+    };
+    auto table = [](const Tensor& tensor, const std::string& name, const Shape& extents, TilesOf side,
+                    int64_t of_tile) {
+        const char* of = side == TilesOf::Rows ? "rows" : "keys";
+        const std::string made_by =
+            fmt::format("varlen_tables, or declare_varlen_tables, of tiles of {} {}", of_tile, of);
+        return table_of_attention(tensor, name, extents, made_by);
+    };
+    auto of_rows = [&](const Tensor& tensor, const std::string& name, const Shape& extents) {
+        return table(tensor, name, extents, TilesOf::Rows, tiles.query_rows);
+    };
+    auto of_keys = [&](const Tensor& tensor, const std::string& name, const Shape& extents) {
+        return table(tensor, name, extents, TilesOf::Keys, tiles.key_rows);
     };
     a.q = given(saved.q, "q", type, {S, H, D});
     a.k = given(saved.k, "k", type, {N, H / G, D});
@@ -119,12 +132,12 @@ void declare_inputs(const VarlenShape& shape, const GradientTiles& tiles, const 
     a.g = given(saved.g, "g", type, {S, H, E});
     a.o = given(saved.o, "o", type, {S, H, E});
     a.lse = given(saved.lse, "lse", f32, {H, S});
-    a.tiles = given(saved.tiles, "tiles", i32, {divided(S, tiles.query_rows), 2});
-    a.seen = given(saved.seen, "seen", i32, {S, 2});
-    a.tiles_of_keys = given(saved.tiles_of_keys, "tiles_of_keys", i32, {divided(N, tiles.key_rows), 2});
-    a.seen_of_keys = given(saved.seen_of_keys, "seen_of_keys", i32, {N, 2});
-    a.places = given(saved.places, "places", i32, {S, numbers_of_place});
-    a.places_of_keys = given(saved.places_of_keys, "places_of_keys", i32, {N, numbers_of_place});
+    a.tiles = of_rows(saved.tiles, "tiles", {divided(S, tiles.query_rows), 2});
+    a.seen = of_rows(saved.seen, "seen", {S, 2});
+    a.places = of_rows(saved.places, "places", {S, numbers_of_place});
+    a.tiles_of_keys = of_keys(saved.tiles_of_keys, "tiles_of_keys", {divided(N, tiles.key_rows), 2});
+    a.seen_of_keys = of_keys(saved.seen_of_keys, "seen_of_keys", {N, 2});
+    a.places_of_keys = of_keys(saved.places_of_keys, "places_of_keys", {N, numbers_of_place});
     // As many as boxes of them want; those behind the last row are its own.
     const int64_t with_more = rounded_up(S, rows_of_box);
     auto there = [&](const Expr& i) { return with_more == shape.rows ? i : min(i, shape.rows - 1); };
@@ -139,12 +152,13 @@ void declare_inputs(const VarlenShape& shape, const GradientTiles& tiles, const 
 
 VarlenGradients declare_varlen_gradients(const VarlenShape& shape, const GradientTiles& tiles, const VarlenSaved& saved,
                                          const AttentionRules& rules, std::source_location where) {
+    CalledFrom caller(where);
     check_varlen(shape, where);
     require_gradient_tiles(tiles, where);
     check_sinks(shape.heads, rules.sinks);
     const auto& [S, N, H, D, E, G, type] = shape;
-    if (tiles.passes.kept)
-        throw_error(Error, "varlen attention: adjoints of scores cannot be kept; declare gradients without");
+    user_check(!tiles.passes.kept && !tiles.passes.added, where,
+               "varlen attention: adjoints of scores cannot be kept or added up; declare gradients without");
     VarlenGradients a;
     declare_inputs(shape, tiles, saved, rules.score, a);
     if (rules.sinks.defined()) a.d_sinks = gradient_of_sinks(shape, a, rules.sinks);
@@ -180,11 +194,9 @@ VarlenGradients declare_varlen_gradients(const VarlenShape& shape, const Gradien
 
 Tensor with_varlen_gradients(const VarlenAttention& attention, const VarlenShape& shape, const VarlenTiles& forward,
                              const GradientTiles& tiles, std::source_location where) {
-    if (forward.rows != tiles.query_rows)
-        throw_error(Error,
-                    "varlen attention: its tables are of {} rows a tile, those of gradients of {}; give both "
-                    "the same",
-                    forward.rows, tiles.query_rows);
+    user_check(forward.rows == tiles.query_rows, where,
+               "varlen attention: its tables are of {} rows a tile, those of gradients of {}; give both the same",
+               forward.rows, tiles.query_rows);
     const VarlenAttention& a = attention;
     std::vector<Tensor> inputs{a.q, a.k, a.v};
     if (a.rules.sinks.defined()) inputs.push_back(a.rules.sinks);
@@ -194,7 +206,7 @@ Tensor with_varlen_gradients(const VarlenAttention& attention, const VarlenShape
             compute("g_of_o", extents, [&](Expr i, Expr h, Expr e) { return cast(shape.type, adjoint(i, h, e)); });
         VarlenSaved saved{.q = a.q, .k = a.k, .v = a.v, .g = g, .o = o, .lse = a.lse, .softmax = a.softmax};
         saved.tiles = a.tiles, saved.seen = a.seen, saved.places = a.places;
-        const VarlenGradients made = declare_varlen_gradients(shape, tiles, saved, a.rules);
+        const VarlenGradients made = declare_varlen_gradients(shape, tiles, saved, a.rules, where);
         std::vector<Tensor> all{made.dq, made.dk, made.dv};
         if (made.d_sinks.defined()) all.push_back(made.d_sinks);
         return all;

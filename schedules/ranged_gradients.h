@@ -27,12 +27,13 @@ struct RangedSaved {
 /// passes. Adjoints of scores are never kept.
 GradientTiles ranged_gradient_tiles(const AttentionShape& shape, const Target& target);
 /// Ranges are of tiles of query_rows rows, those of keys of key_rows keys and whole tiles of rows. With rules as of
-/// declare_ranged_attention. Throws Error as declare_attention, if a size of the tiles is not positive, or if they ask
-/// for adjoints that are kept or added up.
+/// declare_ranged_attention. Throws Error as declare_attention, if a size of the tiles is not positive, if they ask for
+/// adjoints that are kept or added up, or if a table has another type or shape.
 RangedGradients declare_ranged_gradients(const AttentionShape& shape, const GradientTiles& tiles,
                                          const AttentionRules& rules, const RangedSaved& saved = {}, TW_HERE);
 /// o of the attention, with these gradients of q, k and v, and of sinks, so that gradients() passes it, by the rules
-/// that it was declared with. What rules read counts as constant. Throws Error if its tiles are not of query_rows rows.
+/// that it was declared with. Of what rules read besides gradients() refuses to make any. Throws Error if its tiles are
+/// not of query_rows rows.
 Tensor with_ranged_gradients(const RangedAttention& attention, const AttentionShape& shape, const VarlenTiles& forward,
                              const GradientTiles& tiles, TW_HERE);
 /// For sm_90a: as attention_gradients_schedule, with as many steps for each tile as it needs.

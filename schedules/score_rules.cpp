@@ -125,38 +125,35 @@ void keep_line(Schedule& s, const LineInput& line, const std::vector<StageRef>& 
 namespace {
 
 /// What a rule makes of a score has to be made of it at some place: else there is no product of matrices.
-void check_depends(const ScoreRule& rule, const ScorePlace& at) {
+void check_depends(const ScoreRule& rule, const ScorePlace& at, std::source_location where) {
     const Expr score = scalar("score", f32), made = simplify(rule(score, at));
-    if (!contains(made, score))
-        throw_error(Error,
-                    "attention: the rule for scores makes {} of all of them, at any place; let it return something of "
-                    "the score where rows see keys, and -infinity elsewhere",
-                    to_string(made));
+    user_check(contains(made, score), where,
+               "attention: the rule for scores makes {} of all of them, at any place; let it return something of "
+               "the score where rows see keys, and -infinity elsewhere",
+               to_string(made));
 }
 
 }  // namespace
 
-Expr changed_by(const ScoreRule& rule, const Expr& score, const ScorePlace& at) {
+Expr changed_by(const ScoreRule& rule, const Expr& score, const ScorePlace& at, std::source_location where) {
     const Expr changed = rule(score, at);
-    if (!changed.defined()) throw_error(Error, "attention: the rule for scores returns nothing; return a score, f32");
-    if (changed.type() == boolean)
-        throw_error(Error,
-                    "attention: the rule for scores returns a condition; to leave out keys where it does not "
-                    "hold, return select(condition, score, -infinity)");
-    if (changed.type() != f32)
-        throw_error(Error, "attention: the rule for scores returns {}, scores are f32; cast(f32, ..) what it makes",
-                    name_of(changed.type()));
-    if (!score.as<FloatConstant>()) check_depends(rule, at);
+    user_check(changed.defined(), where, "attention: the rule for scores returns nothing; return a score, f32");
+    user_check(changed.type() != boolean, where,
+               "attention: the rule for scores returns a condition; to leave out keys where it does not "
+               "hold, return select(condition, score, -infinity)");
+    user_check(changed.type() == f32, where,
+               "attention: the rule for scores returns {}, scores are f32; cast(f32, ..) what it makes",
+               name_of(changed.type()));
+    if (!score.as<FloatConstant>()) check_depends(rule, at, where);
     return join_constants(changed);
 }
 
-Expr weighed_by(const WeightRule& rule, const Expr& weight, const ScorePlace& at) {
+Expr weighed_by(const WeightRule& rule, const Expr& weight, const ScorePlace& at, std::source_location where) {
     const Expr changed = rule(weight, at);
-    if (!changed.defined() || changed.type() != f32)
-        throw_error(Error,
-                    "attention: the rule for weights returns {}, weights are f32; return one, such as "
-                    "select(condition, weight, 0.0)",
-                    changed.defined() ? name_of(changed.type()) : "nothing");
+    user_check(changed.defined() && changed.type() == f32, where,
+               "attention: the rule for weights returns {}, weights are f32; return one, such as "
+               "select(condition, weight, 0.0)",
+               changed.defined() ? name_of(changed.type()) : "nothing");
     return changed;
 }
 
@@ -201,29 +198,27 @@ ScoreRule in_turn(std::vector<ScoreRule> rules) {
     };
 }
 
-ScoreRule soft_cap(double cap) {
-    if (!(cap > 0)) throw_error(Error, "soft_cap({}): scores stay between -cap and cap; give a cap above 0", cap);
+ScoreRule soft_cap(double cap, std::source_location where) {
+    user_check(cap > 0, where, "soft_cap({}): scores stay between -cap and cap; give a cap above 0", cap);
     // tanh(x) = 2 sigmoid(2 x) - 1, in fewer instructions; near 0 its error is one of cap, not of the score.
     return [cap](const Expr& score, const ScorePlace&) { return (sigmoid(score * (2 / cap)) * 2.0 - 1.0) * cap; };
 }
 
-ScoreRule soft_cap_approx(double cap) {
-    if (!(cap > 0))
-        throw_error(Error, "soft_cap_approx({}): scores stay between -cap and cap; give a cap above 0", cap);
+ScoreRule soft_cap_approx(double cap, std::source_location where) {
+    user_check(cap > 0, where, "soft_cap_approx({}): scores stay between -cap and cap; give a cap above 0", cap);
     return [cap](const Expr& score, const ScorePlace&) { return tanh_approx(score * (1 / cap)) * cap; };
 }
 
-ScoreRule linear_bias(const Tensor& slopes) {
-    if (slopes.rank() != 1) throw_error(Error, "linear_bias({}): slopes have one dimension, [heads]", slopes.name());
+ScoreRule linear_bias(const Tensor& slopes, std::source_location where) {
+    user_check(slopes.rank(where) == 1, where, "linear_bias({}): slopes have one dimension, [heads]", slopes.name());
     return [slopes](const Expr& score, const ScorePlace& at) {
         return score + cast(f32, slopes(at.head)) * cast(f32, at.key - at.position);
     };
 }
 
-ScoreRule additive_bias(const Tensor& bias) {
-    if (bias.rank() != 4)
-        throw_error(Error, "additive_bias({}): it has 4 dimensions, [batch, heads, rows, keys], each of them or 1",
-                    bias.name());
+ScoreRule additive_bias(const Tensor& bias, std::source_location where) {
+    user_check(bias.rank(where) == 4, where,
+               "additive_bias({}): it has 4 dimensions, [batch, heads, rows, keys], each of them or 1", bias.name());
     return [bias](const Expr& score, const ScorePlace& at) {
         const std::vector<Expr> place = {at.batch, at.head, at.row, at.key};
         std::vector<Operand> indices;
@@ -233,18 +228,17 @@ ScoreRule additive_bias(const Tensor& bias) {
     };
 }
 
-ScoreRule sliding_window(int64_t width) {
-    if (width < 1) throw_error(Error, "sliding_window({}): rows see at least themselves, a width of 1", width);
+ScoreRule sliding_window(int64_t width, std::source_location where) {
+    user_check(width >= 1, where, "sliding_window({}): rows see at least themselves, a width of 1", width);
     return [width](const Expr& score, const ScorePlace& at) {
         return select(at.key <= at.position && at.position - at.key < width, score, -infinity);
     };
 }
 
-ScoreRule documents(const Tensor& of_rows, const Tensor& of_keys) {
+ScoreRule documents(const Tensor& of_rows, const Tensor& of_keys, std::source_location where) {
     for (const Tensor& numbers : {of_rows, of_keys})
-        if (numbers.rank() != 2)
-            throw_error(Error, "documents(.. {} ..): numbers have two dimensions, the batch's and rows or keys",
-                        numbers.name());
+        user_check(numbers.rank(where) == 2, where,
+                   "documents(.. {} ..): numbers have two dimensions, the batch's and rows or keys", numbers.name());
     return [of_rows, of_keys](const Expr& score, const ScorePlace& at) {
         return select(of_rows(at.batch, at.row) == of_keys(at.batch, at.key), score, -infinity);
     };

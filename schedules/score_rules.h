@@ -62,8 +62,8 @@ struct AttentionRules {
 };
 /// What the rule makes of a score, constants put together, or of a weight. Throws Error if that is no f32, or if no
 /// score is part of it at any place.
-Expr changed_by(const ScoreRule& rule, const Expr& score, const ScorePlace& at);
-Expr weighed_by(const WeightRule& rule, const Expr& weight, const ScorePlace& at);
+Expr changed_by(const ScoreRule& rule, const Expr& score, const ScorePlace& at, TW_HERE);
+Expr weighed_by(const WeightRule& rule, const Expr& weight, const ScorePlace& at, TW_HERE);
 /// What rules make the adjoint of an argument, an element of `argument`, of the adjoint of their result.
 Expr adjoint_of_argument(const Expr& result, const Expr& adjoint, const Tensor& argument);
 /// Whether the stage that computes the tensor reads the other one.
@@ -82,19 +82,19 @@ bool may_add_far(const ScoreRule& rule);
 ScoreRule in_turn(std::vector<ScoreRule> rules);
 
 /// cap * tanh(score / cap), to cap * 2^-22: scores stay between -cap and cap (Gemma 2).
-ScoreRule soft_cap(double cap);
+ScoreRule soft_cap(double cap, TW_HERE);
 /// The same to a relative 2^-11, by one instruction instead of several.
-ScoreRule soft_cap_approx(double cap);
+ScoreRule soft_cap_approx(double cap, TW_HERE);
 /// Linear biases (ALiBi; Press et al. 2022): score + slopes[head] * (key - position). slopes: [heads], a float type.
-ScoreRule linear_bias(const Tensor& slopes);
+ScoreRule linear_bias(const Tensor& slopes, TW_HERE);
 /// score + bias[batch, head, row, key]; dimensions of extent 1 are the same for all. bias: of 4 dimensions, a float
 /// type.
-ScoreRule additive_bias(const Tensor& bias);
+ScoreRule additive_bias(const Tensor& bias, TW_HERE);
 /// A row sees keys up to its position, of the last `width` ones only.
-ScoreRule sliding_window(int64_t width);
+ScoreRule sliding_window(int64_t width, TW_HERE);
 /// Rows see the keys of their own document. Numbers of documents: of_rows [batch, rows], of_keys [batch, keys],
 /// integers.
-ScoreRule documents(const Tensor& of_rows, const Tensor& of_keys);
+ScoreRule documents(const Tensor& of_rows, const Tensor& of_keys, TW_HERE);
 
 /// A share of `probability` of the weights is 0, the others are divided by what is left of 1: dropout of
 /// `dsl/philox.h`. seed: u32, a scalar or an element. Two rows by two keys share a call of philox, whose number is, in

@@ -5,6 +5,7 @@
 #include "schedules/elementwise.h"
 #include "schedules/require_sizes.h"
 #include "schedules/whole_tiles.h"
+#include "support/error.h"
 
 namespace tw::schedules {
 namespace {
@@ -39,6 +40,7 @@ Tensor ranges_between(const std::string& name, const Tensor& first, const Tensor
 
 TileRanges declare_key_ranges(const AttentionShape& shape, const ScoreRule& rule, int64_t of_tile,
                               std::source_location where) {
+    CalledFrom caller(where);
     check_attention(shape, where);
     require_sizes("key ranges", {{"of_tile", of_tile}}, where);
     const int64_t tiles = divided(shape.rows, of_tile);
@@ -75,6 +77,8 @@ TileRanges declare_ranges_of_keys(const AttentionShape& shape, const Tensor& ran
                                   std::source_location where) {
     require_sizes("ranges of keys", {{"of_rows", of_rows}, {"of_keys", of_keys}}, where);
     const int64_t tiles = divided(shape.keys, of_keys), of_others = divided(shape.rows, of_rows);
+    table_of_attention(ranges, "ranges", {shape.batch, of_others, 2},
+                       fmt::format("declare_key_ranges, of tiles of {} rows,", of_rows), where);
     const Axis r1 = reduce_axis("r1", of_others), r2 = reduce_axis("r2", of_others);
     auto goes_through = [&](const Expr& b, const Expr& tile, const Axis& r) {
         const Expr begin = cast(i64, ranges(b, r, 0)), count = cast(i64, ranges(b, r, 1));

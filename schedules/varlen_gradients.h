@@ -16,7 +16,8 @@ namespace tw::schedules {
 struct VarlenGradients : WalkedGradients {
     Tensor tiles, seen, tiles_of_keys, seen_of_keys, places, places_of_keys;
 };
-/// What gradients are made of, as of VarlenGradients: what is not given is an input.
+/// What gradients are made of, as of VarlenGradients: what is not given is an input. Tables are i32, of the shapes of
+/// VarlenTables.
 struct VarlenSaved {
     Tensor q = {}, k = {}, v = {}, g = {}, o = {}, lse = {};
     SavedSoftmax softmax = {};
@@ -28,15 +29,16 @@ struct VarlenSaved {
 GradientTiles varlen_gradient_tiles(const VarlenShape& shape, const Target& target);
 /// Tables are of tiles of query_rows rows, and of key_rows keys. With rules as of declare_varlen_attention: `s` is what
 /// the one for scores is given then, and `ds` the adjoint of that; it may read the tables `places` and
-/// `places_of_keys`. Throws Error as declare_varlen_attention does, or if tiles ask for adjoints that are kept.
+/// `places_of_keys`. Throws Error as declare_varlen_attention does, if tiles ask for adjoints that are kept or added
+/// up, or if an operand or a table has another type or shape.
 VarlenGradients declare_varlen_gradients(const VarlenShape& shape, const GradientTiles& tiles,
                                          const VarlenSaved& saved = {}, const AttentionRules& rules = {}, TW_HERE);
 /// o of the attention, with these gradients of q, k and v, and of sinks, so that gradients() passes it, by the rules
-/// that it was declared with; they are given tiles_of_keys, seen_of_keys and places_of_keys. What rules read counts as
-/// constant. Throws Error if its tiles are not of query_rows rows.
+/// that it was declared with; they are given tiles_of_keys, seen_of_keys and places_of_keys. Of what rules read besides
+/// gradients() refuses to make any. Throws Error if its tiles are not of query_rows rows.
 Tensor with_varlen_gradients(const VarlenAttention& attention, const VarlenShape& shape, const VarlenTiles& forward,
                              const GradientTiles& tiles, TW_HERE);
-/// For sm_90a: as attention_gradients_schedule, with as many steps for each tile as it needs.
+/// For sm_90a: as attention_gradients_schedule, with as many steps for each tile as it needs, by as legal tiles.
 Schedule varlen_gradients_schedule(const VarlenGradients& gradients, const VarlenShape& shape,
                                    const GradientTiles& tiles, const Target& target, TW_HERE);
 /// Products and sums of the five products of matrices that rows and keys of the sequences need.

@@ -15,14 +15,14 @@
 namespace tw::schedules {
 namespace {
 
-void check_offsets(const Offsets& of_rows, const Offsets& of_keys) {
+void check_offsets(const Offsets& of_rows, const Offsets& of_keys, std::source_location where) {
     for (const Offsets* each : {&of_rows, &of_keys})
-        if (each->empty() || each->front() != 0 || !std::ranges::is_sorted(*each))
-            throw_error(Error, "varlen: offsets begin with 0 and grow, up to the number of all {}",
-                        each == &of_rows ? "rows" : "keys");
-    if (of_rows.size() != of_keys.size())
-        throw_error(Error, "varlen: offsets of {} sequences of rows, of {} of keys; each sequence has both",
-                    of_rows.size() - 1, of_keys.size() - 1);
+        user_check(!each->empty() && each->front() == 0 && std::ranges::is_sorted(*each), where,
+                   "varlen: offsets begin with 0 and grow, up to the number of all {}",
+                   each == &of_rows ? "rows" : "keys");
+    user_check(of_rows.size() == of_keys.size(), where,
+               "varlen: offsets of {} sequences of rows, of {} of keys; each sequence has both", of_rows.size() - 1,
+               of_keys.size() - 1);
 }
 
 void check_seen(const SeenKeys& seen, std::source_location where) {
@@ -85,7 +85,7 @@ Range range_of_tile(std::span<const Element> tile, int64_t multiple) {
 VarlenTables varlen_tables(const Offsets& of_rows, const Offsets& of_keys, const SeenKeys& seen, int64_t of_tile,
                            TilesOf side, std::source_location where) {
     require_sizes("varlen tables", {{"of_tile", of_tile}}, where);
-    check_offsets(of_rows, of_keys);
+    check_offsets(of_rows, of_keys, where);
     check_seen(seen, where);
     const std::vector<Element> elements = elements_of(of_rows, of_keys, seen, side);
     const auto count = static_cast<int64_t>(elements.size()), tiles = divided(count, of_tile);
@@ -109,8 +109,8 @@ VarlenTables varlen_tables(const Offsets& of_rows, const Offsets& of_keys, const
     return tables;
 }
 
-double varlen_pairs(const Offsets& of_rows, const Offsets& of_keys, const SeenKeys& seen) {
-    check_offsets(of_rows, of_keys);
+double varlen_pairs(const Offsets& of_rows, const Offsets& of_keys, const SeenKeys& seen, std::source_location where) {
+    check_offsets(of_rows, of_keys, where);
     double pairs = 0;
     for (const Element& row : elements_of(of_rows, of_keys, seen, TilesOf::Rows)) pairs += as_double(row.seen.count());
     return pairs;

@@ -50,7 +50,7 @@ constexpr int64_t numbers_of_place = 4;
 VarlenTables varlen_tables(const Offsets& of_rows, const Offsets& of_keys, const SeenKeys& seen, int64_t of_tile,
                            TilesOf side = TilesOf::Rows, TW_HERE);
 /// How many keys all rows see together.
-double varlen_pairs(const Offsets& of_rows, const Offsets& of_keys, const SeenKeys& seen);
+double varlen_pairs(const Offsets& of_rows, const Offsets& of_keys, const SeenKeys& seen, TW_HERE);
 
 /// The same tables as computations, of inputs of_rows and of_keys, i32 [sequences + 1], that hold offsets: for layers
 /// whose tables are made where the offsets are.

@@ -287,6 +287,7 @@ private:
 
 Schedule walked_gradients_schedule(const WalkedGradients& gradients, const WalkedShape& shape,
                                    const GradientTiles& tiles, const Target& target, std::source_location where) {
+    require_tiles_of_units(tiles, where);
     return WalkedGradientSchedule(gradients, shape, tiles, target, where).run();
 }
 

@@ -176,6 +176,19 @@ const Kind kKinds[] = {
     Loop inner = p.s->all_loops(copy)[0];
     t.step(*p.s, [&] { p.s->stage(copy, p.z, Memory::Shared, inner); });
 }},
+// Turns.
+{"turns_around_a_pipelined_loop", "last for all iterations of the pipelined loop", [](Attempt& t) {
+    Rows p(t);
+    p.s->at(p.total, p.s->loops<2>(p.y)[0]);
+    const Loop k = p.s->reduce(p.total);
+    p.s->stage(p.total, p.x, Memory::Shared, k);
+    const bool last = t.random.chance(0.5);
+    if (last) p.s->exclusive({p.total, p.y});
+    else p.s->pipeline(k, {.stages = 2});
+    t.step(*p.s, [&] {
+        if (last) p.s->pipeline(k, {.stages = 2}); else p.s->exclusive({p.total, p.y});
+    });
+}},
 // In place.
 {"in_place_of_no_output", "is no output of the schedule", [](Attempt& t) {
     Chain p(t);

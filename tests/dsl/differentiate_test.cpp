@@ -4,6 +4,7 @@
 
 #include <array>
 #include <random>
+#include <set>
 
 #include "tests/dsl/expect_gradients.h"
 #include "tests/support/expect_error.h"
@@ -370,6 +371,59 @@ TEST(Differentiate, WithGradient) {
     EXPECT_EQ(text(d[1]), "d_z[i] = dy[i] * x[i]");
     EXPECT_EQ(text(gradients(compute("s", {3}, [&](Expr i) { return stop_gradient(hard)(i) * z(i); }), dy, {z})[0]),
               "d_z[i] = dy[i] * hard[i]");
+}
+
+/// What a rule does not list is no zero without a word, wherever the tensor reads it.
+TEST(Differentiate, RefusesWhatRulesLeaveOut) {
+    Tensor x = input("x", f32, {3}), w = input("w", f32, {3}), b = input("b", f32, {3}), dy = input("dy", f32, {3});
+    Tensor scaled = compute("scaled", {3}, [&](Expr i) { return w(i) * 2; });
+    auto ruled = [&](const Tensor& of, const std::vector<Tensor>& inputs) {
+        return with_gradient(of, inputs, [n = inputs.size()](const Tensor&, const Tensor& adjoint) {
+            return std::vector<Tensor>(n, adjoint);
+        });
+    };
+    Tensor product = compute("product", {3}, [&](Expr i) { return x(i) * scaled(i); });
+    Tensor y = compute("y", {3}, [&](Expr i) { return b(i) + 1; });
+    EXPECT_ERROR(gradients(ruled(product, {x}), dy, {x, w}),
+                 "gradients: 'product' is made of 'w', of which its own gradient, with_gradient at "
+                 "differentiate_test.cpp:");
+    EXPECT_ERROR(gradients(ruled(product, {x}), dy, {w}),
+                 "list 'w' among that one's inputs, with an undefined adjoint");
+    EXPECT_ERROR(gradients(ruled(product, {x}), dy, {scaled}), "'product' is made of 'scaled'");
+    Tensor around = compute("around", {3}, [&](Expr i) { return ruled(product, {x})(i) * w(i); });
+    EXPECT_ERROR(gradients(around, dy, {w}), "'product' is made of 'w'");
+    // What it lists, or is made by what it lists, or is a constant; what passes no adjoint; what is not read.
+    EXPECT_EQ(text(gradients(ruled(product, {x, scaled}), dy, {w})[0]), "d_w[i] = dy[i] * 2.0");
+    EXPECT_EQ(text(gradients(stop_gradient(product), dy, {w})[0]), "d_w[i] = 0.0");
+    EXPECT_EQ(text(gradients(ruled(product, {x}), dy, {b})[0]), "d_b[i] = 0.0");
+    Tensor constant_w = compute("of_constant", {3}, [&](Expr i) { return x(i) * stop_gradient(scaled)(i); });
+    EXPECT_EQ(text(gradients(ruled(constant_w, {x}), dy, {w})[0]), "d_w[i] = 0.0");
+    Tensor masked = compute("masked", {3}, [&](Expr i) { return select(w(i) > 0.0, x(i), floor(b(i))); });
+    EXPECT_EQ(text(gradients(ruled(masked, {x}), dy, {w})[0]), "d_w[i] = 0.0");
+    EXPECT_EQ(text(gradients(ruled(masked, {x}), dy, {b})[0]), "d_b[i] = 0.0");
+    Tensor inner = ruled(product, {x}), outer = compute("outer", {3}, [&](Expr i) { return inner(i) * b(i); });
+    EXPECT_TRUE(gradients(ruled(outer, {x, b}), dy, {b})[0].same(dy));
+    EXPECT_ERROR(gradients(ruled(outer, {b}), dy, {x}), "'outer' is made of 'x'");
+}
+
+/// What a rule has made may stand in one schedule with the rest.
+TEST(Differentiate, NamesOfWhatRulesMake) {
+    Tensor x = input("x", bf16, {3}), dy = input("dy", f32, {3});
+    Tensor square = compute("square", {3}, [&](Expr i) { return cast(f32, x(i)) * cast(f32, x(i)); });
+    auto ruled = [&](const std::string& name) {
+        return with_gradient(square, {x}, [&x, name](const Tensor&, const Tensor& adjoint) {
+            return std::vector<Tensor>{
+                compute(name, {3}, [&](Expr i) { return cast(bf16, cast(f32, x(i)) * adjoint(i) * 2); })};
+        });
+    };
+    Tensor alone = gradients(ruled("d_x"), dy, {x})[0];
+    EXPECT_EQ(alone.name(), "d_x");
+    EXPECT_EQ(operations_of({alone}).size(), 3U);  // it, x and dy: no copy
+    Tensor both = compute("both", {3}, [&](Expr i) { return ruled("d_x")(i) + ruled("d_x_2")(i); });
+    Tensor sum_of_both = gradients(both, dy, {x})[0];
+    std::set<std::string> names;
+    for (const auto& operation : operations_of({sum_of_both})) EXPECT_TRUE(names.insert(operation->name).second);
+    EXPECT_EQ(sum_of_both.name(), "d_x_3");
 }
 
 TEST(Differentiate, Errors) {

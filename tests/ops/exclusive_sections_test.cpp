@@ -198,5 +198,41 @@ TEST(ExclusiveSectionErrors, OfKernels) {
     EXPECT_ERROR(moved.s.rfactor(moved.y, moved.s.reduce(moved.y)), "now; name stages of one");
 }
 
+/// Turns at all of a pipelined loop: refused by the step that makes them so, whichever it is.
+TEST(ExclusiveSectionErrors, OfPipelinedLoops) {
+    const schedules::AttentionShape shape{.batch = 1, .heads = 1, .rows = 256, .keys = 192, .depth = 16, .width = 16};
+    const schedules::Attention a = schedules::declare_attention(shape);
+    Schedule s = schedules::attention_schedule(a, shape, {.rows = 128, .keys = 64}, target("sm_90a"));
+    const std::string before = s.to_string();
+    EXPECT_ERROR(s.exclusive({a.o, a.lse}), "exclusive: turns at ");
+    EXPECT_ERROR(s.exclusive({a.o, a.lse}), "last for all iterations of the pipelined loop 'step'");
+    EXPECT_ERROR(s.exclusive({a.o, a.lse}), "name what stands in one iteration of it, exclusive({o}), alone");
+    EXPECT_EQ(s.to_string(), before);
+    s.exclusive({a.o});
+
+    const Tensor x = input("x", f32, {24, 256}), z = input("z", f32, {256});
+    const Axis r = reduce_axis("r", 24);
+    const Tensor t = compute("t", {256}, [&](Expr i) { return z(i) + 1.0; }),
+                 y = compute("y", {256}, [&](Expr i) { return sum(x(r, i) * t(i), r); }),
+                 w = compute("w", {256}, [&](Expr i) { return y(i) * t(i); });
+    auto scheduled = [&] {
+        Schedule made({w}, target("sm_90a"));
+        const Loop i = made.loops<1>(w)[0];
+        made.bind(i, thread);
+        made.at(y, i);
+        made.at(t, i);
+        made.stage(y, x, Memory::Shared, made.reduce(y));
+        return made;
+    };
+    Schedule around = scheduled();
+    around.pipeline(around.reduce(y), {.stages = 2});
+    EXPECT_ERROR(around.exclusive({t, w}), "turns at 't' and 'w' last for all iterations of the pipelined loop 'r'");
+    EXPECT_ERROR(around.exclusive({t, w}), "name stages of one iteration of it, or leave out those on one side of it");
+    EXPECT_NO_THROW(around.exclusive({t}));
+    Schedule later = scheduled();
+    later.exclusive({t, w});
+    EXPECT_ERROR(later.pipeline(later.reduce(y), {.stages = 2}), "exclusive_sections_test.cpp:");
+}
+
 }  // namespace
 }  // namespace tw

@@ -63,7 +63,7 @@ TEST(AttentionGradients, AreThoseOfItsDeclaration) {
         const Tensor of_sinks = by_rule ? sinks : Tensor();
         const GradientPasses passes{.kept = by_rule, .of_pairs = by_rule};
         const Attention a = declare_attention(shape, rule, false, {}, of_sinks);
-        const Tensor o = with_attention_gradients(a, shape, passes, rule, false, {}, of_sinks);
+        const Tensor o = with_attention_gradients(a, shape, passes);
         std::vector<Tensor> inputs{a.q, a.k, a.v};
         if (by_rule) inputs.insert(inputs.end(), {bias, sinks});
         const Tensor g = input("g", f16, {1, 6, 4, 16});
@@ -91,8 +91,7 @@ TEST(AttentionGradients, AreThoseOfItsDeclaration) {
     const Tensor odd = input("bias", f32, {1, 4, 6, 9});
     AttentionShape longer = shape;
     longer.keys = 9;
-    EXPECT_ERROR(with_attention_gradients(declare_attention(longer, additive_bias(odd)), longer, {.of_pairs = true},
-                                          additive_bias(odd)),
+    EXPECT_ERROR(with_attention_gradients(declare_attention(longer, additive_bias(odd)), longer, {.of_pairs = true}),
                  "the rule reads nothing for each row and key in rows of a multiple of 16 bytes");
 }
 

@@ -118,7 +118,7 @@ TEST_P(AttentionOperandKernels, HaveGradientsSideBySide) {
             .batch = 1, .heads = 2, .rows = 20, .keys = 20, .depth = 8, .width = 8, .causal = causal, .type = f16};
         const Packed p = packed(shape);
         const Attention a = declare_attention(shape, soft_cap(5), false, {}, {}, p.parts);
-        const Tensor o = with_attention_gradients(a, shape, {}, soft_cap(5)), g = input("g", f16, {1, 20, 2, 8});
+        const Tensor o = with_attention_gradients(a, shape), g = input("g", f16, {1, 20, 2, 8});
         const std::vector<Tensor> made = gradients(o, g, {p.all}), wanted = gradients(a.o, g, {p.all});
         const Bindings bindings = random_bindings(made, 4);
         const HostArray expected = interpret_plain(wanted, bindings, Precision::Float64)[0];

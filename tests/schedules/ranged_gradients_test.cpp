@@ -208,6 +208,18 @@ TEST(RangedGradientErrors, SayWhatToGive) {
     const RangedAttention a = declare_ranged_attention(shape, {.rows = 64}, {});
     EXPECT_ERROR(with_ranged_gradients(a, shape, {.rows = 64}, {.query_rows = 128}),
                  "its table is of 64 rows a tile, that of gradients of 128; give both the same");
+    auto table = [](Type type, const Shape& extents) { return input("mine", type, extents); };
+    EXPECT_ERROR(declare_ranged_gradients(shape, {}, {}, {.ranges = table(i64, {1, 1, 2})}),
+                 "attention: the table 'mine' is i64 [1, 1, 2], where shape and tiles say i32 [1, 1, 2] for 'ranges'; "
+                 "give what declare_key_ranges, of tiles of 128 rows, makes of them");
+    EXPECT_ERROR(declare_ranged_gradients(shape, {}, {}, {.ranges = table(i32, {1, 2})}),
+                 "'mine' is i32 [1, 2], where");
+    EXPECT_ERROR(
+        declare_ranged_gradients(shape, {}, {}, {.ranges_of_keys = table(i32, {1, 3, 2})}),
+        "say i32 [1, 1, 2] for 'ranges_of_keys'; give what declare_ranges_of_keys, of tiles of 128 rows and 128 "
+        "keys, makes of them");
+    EXPECT_ERROR(declare_ranges_of_keys(shape, table(i32, {1, 4, 2}), 64, 64), "say i32 [1, 1, 2] for 'ranges'");
+    EXPECT_ERROR(declare_ranges_of_keys(shape, table(i32, {1, 4, 2}), 64, 64), "ranged_gradients_test.cpp:");
 }
 
 }  // namespace

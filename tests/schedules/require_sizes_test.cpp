@@ -18,6 +18,7 @@
 #include "schedules/linear_cross_entropy.h"
 #include "schedules/long_reductions.h"
 #include "schedules/product.h"
+#include "schedules/ranged_gradients.h"
 #include "schedules/scattered.h"
 #include "schedules/streamed_rows.h"
 #include "schedules/tensor_product.h"
@@ -113,6 +114,107 @@ TEST(SizesOfPackedSequences, AreRefusedWhereTheyMakeNoSense) {
     }
     EXPECT_ERROR(declare_varlen_tables(0, 10, 10, true, 64), "varlen tables: sequences = 0; give at least 1");
     EXPECT_ERROR(declare_varlen_tables(2, 0, 10, true, 64), "varlen tables: rows = 0; give at least 1");
+}
+
+/// Tiles that no matrix instruction has, where they are scheduled.
+TEST(SizesOfAttention, AreThoseOfMatrixInstructions) {
+    const AttentionShape shape{.batch = 1, .heads = 4, .rows = 64, .keys = 64, .depth = 32, .width = 32};
+    auto dense = [&](const AttentionTiles& tiles) { attention_schedule(shape, tiles, gpu); };
+    EXPECT_ERROR(dense({.rows = 100}), "attention tiles: rows = 100; give a multiple of 64 from 64 to 256");
+    EXPECT_ERROR(dense({.rows = 320}), "attention tiles: rows = 320; give a multiple of 64 from 64 to 256");
+    EXPECT_ERROR(dense({.keys = 40}), "attention tiles: keys = 40; give a multiple of 16 from 16 to 256");
+    EXPECT_ERROR(dense({.keys = 272}), "attention tiles: keys = 272; give a multiple of 16 from 16 to 256");
+    EXPECT_ERROR(dense({.heads = 3}), "attention tiles: heads = 3, which side by side are not all 4; give a divisor");
+    EXPECT_ERROR(dense({.rows = 64, .exclusive = true}),
+                 "attention tiles: in exclusive sections warpgroups take turns, and rows = 64 are one; give 128 or "
+                 "more, or leave `exclusive` out");
+    EXPECT_ERROR(dense({.rows = 100}), "require_sizes_test.cpp:");
+    const VarlenShape packed{.rows = 64, .keys = 64, .heads = 4, .depth = 32, .width = 32};
+    auto varlen = [&](const VarlenTiles& tiles) {
+        varlen_schedule(declare_varlen_attention(packed, tiles), packed, tiles, gpu);
+    };
+    auto ranged = [&](const VarlenTiles& tiles) {
+        ranged_schedule(declare_ranged_attention(shape, tiles, {}), shape, tiles, gpu);
+    };
+    const std::vector<std::pair<std::function<void(const VarlenTiles&)>, std::string>> by_tables{
+        {varlen, "varlen tiles"}, {ranged, "tiles of ranges"}};
+    for (const auto& each : by_tables) {
+        const auto& schedule = each.first;
+        const std::string& name = each.second;
+        EXPECT_ERROR(schedule({.rows = 16}), name + ": rows = 16; give at least 64");
+        EXPECT_ERROR(schedule({.rows = 96}), name + ": rows = 96; give a multiple of 64 from 64 to 256");
+        EXPECT_ERROR(schedule({.keys = 24}), name + ": keys = 24; give a multiple of 16 from 16 to 256");
+        EXPECT_ERROR(schedule({.heads = 3}), name + ": heads = 3, which side by side are not all 4");
+        EXPECT_ERROR(schedule({.rows = 96}), "require_sizes_test.cpp:");
+    }
+    auto of_gradients = [&](const GradientTiles& tiles) { attention_gradients_schedule(shape, tiles, gpu); };
+    auto of_varlen = [&](const GradientTiles& tiles) {
+        varlen_gradients_schedule(declare_varlen_gradients(packed, tiles), packed, tiles, gpu);
+    };
+    auto of_ranged = [&](const GradientTiles& tiles) {
+        ranged_gradients_schedule(declare_ranged_gradients(shape, tiles, {}), shape, tiles, gpu);
+    };
+    for (const std::function<void(const GradientTiles&)>& schedule :
+         std::vector<std::function<void(const GradientTiles&)>>{of_gradients, of_varlen, of_ranged}) {
+        EXPECT_ERROR(schedule({.key_rows = 32}), "tiles of gradients: key_rows = 32; give a multiple of 64 from 64");
+        EXPECT_ERROR(schedule({.key_step = 72}), "tiles of gradients: key_step = 72; give a multiple of 16 from 16");
+        EXPECT_ERROR(schedule({.query_rows = 65}), "tiles of gradients: query_rows = 65; give a multiple of 64 from");
+        EXPECT_ERROR(schedule({.query_step = 512}), "query_step = 512; give a multiple of 16 from 16 to 256");
+        EXPECT_ERROR(schedule({.key_rows = 32}), "require_sizes_test.cpp:");
+    }
+    AttentionShape one_row = shape;
+    one_row.rows = 1;
+    EXPECT_ERROR(decode_schedule(one_row, {.keys = 24}, gpu), "decode tiles: keys = 24; give a multiple of 16");
+    auto fp8 = [&](const Fp8Tiles& tiles) {
+        fp8_attention_schedule(declare_fp8_attention(shape, tiles), shape, tiles, gpu);
+    };
+    EXPECT_ERROR(fp8({.rows = 100}), "fp8 tiles: rows = 100; give a multiple of 64 from 64 to 256");
+    EXPECT_ERROR(fp8({.keys = 48}), "fp8 tiles: keys = 48; give a multiple of 32 from 32 to 256");
+}
+
+/// Shapes and rules are refused at the line of who declares.
+TEST(SizesOfAttention, AreRefusedAtTheCallersLine) {
+    AttentionShape shape{.batch = 1, .heads = 3, .rows = 8, .keys = 8, .depth = 8, .width = 8, .group = 2};
+    const std::string here = "require_sizes_test.cpp:", heads = "3 heads are no multiple of a group of 2";
+    const std::vector<std::function<void()>> declarations{
+        [&] { declare_attention(shape); },
+        [&] { declare_attention_gradients(shape); },
+        [&] { declare_ranged_attention(shape, {}, {}); },
+        [&] { declare_ranged_gradients(shape, {}, {}); },
+        [&] { declare_key_ranges(shape, {}, 64); },
+        [&] { attention_schedule(shape, {}, gpu); },
+        [&] { attention_gradients_schedule(shape, {}, gpu); },
+        [&] { declare_fp8_attention(shape, {}); },
+    };
+    for (const auto& declare : declarations) {
+        EXPECT_ERROR(declare(), here);
+        EXPECT_ERROR(declare(), heads);
+    }
+    shape.heads = 4;
+    const ScoreRule no_rule = [](const Expr&, const ScorePlace&) { return Expr(); };
+    const Tensor sinks = input("sinks", f32, {3}), bias = input("bias", f32, {8, 8});
+    const std::vector<std::pair<std::function<void()>, std::string>> others{
+        {[&] { declare_attention(shape, no_rule); }, "the rule for scores returns nothing"},
+        {[&] { declare_ranged_attention(shape, {}, {.score = no_rule}); }, "the rule for scores returns nothing"},
+        {[&] { declare_attention(shape, {}, false, {}, sinks); }, "give a score for each head, f32 [4]"},
+        {[&] { declare_ranged_gradients(shape, {}, {.sinks = sinks}); }, "give a score for each head, f32 [4]"},
+        {[&] { declare_attention(shape, {}, false, {}, {}, {.q = bias}); }, "'bias' is f32 [8, 8], where the shape"},
+        {[&] { soft_cap(0); }, "soft_cap(0): scores stay between"},
+        {[&] { soft_cap_approx(-1); }, "soft_cap_approx(-1): scores stay between"},
+        {[&] { linear_bias(bias); }, "linear_bias(bias): slopes have one dimension"},
+        {[&] { additive_bias(bias); }, "additive_bias(bias): it has 4 dimensions"},
+        {[&] { sliding_window(0); }, "sliding_window(0): rows see at least themselves"},
+        {[&] { documents(sinks, sinks); }, "numbers have two dimensions"},
+        {[&] { varlen_tables({1}, {0}, true, 64); }, "offsets begin with 0 and grow"},
+        {[&] {
+             varlen_pairs({0, 1}, {0}, true);
+         },
+         "offsets of 1 sequences of rows, of 0 of keys"},
+    };
+    for (const auto& each : others) {
+        EXPECT_ERROR(each.first(), here);
+        EXPECT_ERROR(each.first(), each.second);
+    }
 }
 
 TEST(SizesOfProducts, AreRefusedWhereTheyMakeNoSense) {

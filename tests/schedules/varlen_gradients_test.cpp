@@ -237,6 +237,36 @@ TEST(VarlenGradientErrors, SayWhatToGive) {
     const VarlenAttention attention = declare_varlen_attention(small, {});
     EXPECT_ERROR(gradients(attention.o, input("g", bf16, {8, 1, 8}), {attention.q}),
                  "data decide how long the reduction of 'o_sum' over 'j' is; with_gradient");
+    const Tensor bias = input("bias", f32, {8, 8});
+    const ScoreRule biased = [&](const Expr& score, const ScorePlace& at) { return score + bias(at.row, at.key); };
+    const VarlenAttention ruled = declare_varlen_attention(small, {}, {.score = biased});
+    EXPECT_ERROR(gradients(with_varlen_gradients(ruled, small, {}, {}), input("g", bf16, {8, 1, 8}), {bias}),
+                 "gradients: 'o' is made of 'bias', of which its own gradient");
+}
+
+/// What is given instead of inputs: its type, its dimensions, as many rows as there are tiles.
+TEST(VarlenGradientErrors, OfWhatIsGiven) {
+    const VarlenShape shape{.rows = 200, .keys = 300, .heads = 1, .depth = 8, .width = 8};
+    const GradientTiles tiles{.key_rows = 64, .query_rows = 128};
+    auto declare = [&](const VarlenSaved& saved) { declare_varlen_gradients(shape, tiles, saved); };
+    auto table = [](Type type, const Shape& extents) { return input("mine", type, extents); };
+    EXPECT_ERROR(
+        declare({.tiles = table(i64, {2, 2})}),
+        "attention: the table 'mine' is i64 [2, 2], where shape and tiles say i32 [2, 2] for 'tiles'; give what "
+        "varlen_tables, or declare_varlen_tables, of tiles of 128 rows makes of them");
+    EXPECT_ERROR(declare({.tiles = table(i64, {2, 2})}), "varlen_gradients_test.cpp:");
+    EXPECT_ERROR(declare({.tiles = table(i32, {4, 2})}), "'mine' is i32 [4, 2], where shape and tiles say i32 [2, 2]");
+    EXPECT_ERROR(declare({.seen = table(i32, {200})}), "'mine' is i32 [200], where shape and tiles say i32 [200, 2]");
+    EXPECT_ERROR(
+        declare({.tiles_of_keys = table(i32, {3, 2})}),
+        "say i32 [5, 2] for 'tiles_of_keys'; give what varlen_tables, or declare_varlen_tables, of tiles of 64 "
+        "keys makes");
+    EXPECT_ERROR(declare({.seen_of_keys = table(i32, {200, 2})}), "say i32 [300, 2] for 'seen_of_keys'");
+    EXPECT_ERROR(declare({.places = table(i32, {200, 2})}), "say i32 [200, 4] for 'places'");
+    EXPECT_ERROR(declare({.places_of_keys = table(u32, {300, 4})}), "say i32 [300, 4] for 'places_of_keys'");
+    EXPECT_ERROR(declare({.q = table(f32, {200, 1, 8})}),
+                 "attention: 'mine' is f32 [200, 1, 8], where the shape says bf16 [200, 1, 8] for 'q'");
+    EXPECT_ERROR(declare({.lse = table(f32, {200, 1})}), "where the shape says f32 [1, 200] for 'lse'");
 }
 
 }  // namespace
