@@ -12,6 +12,7 @@
 #include "dsl/check_gradient_rules.h"
 #include "dsl/simplify.h"
 #include "dsl/stage.h"
+#include "dsl/zero_sums.h"
 #include "support/error.h"
 
 namespace tw {
@@ -378,7 +379,8 @@ private:
             if (!needed_.count(read.operation.get())) continue;
             Tensor tensor(read.operation, read.output);
             std::vector<Expr> axes = axes_of(tensor);
-            add_part(tensor, axes, transpose_read(part, loops, axes));
+            const Expr value = without_zero_sums(transpose_read(part, loops, axes));
+            if (value.defined()) add_part(tensor, axes, value);
         }
     }
 

@@ -39,7 +39,7 @@ struct CheckOptions {
 ///
 /// Of fewer than 64 elements the largest error is a matter of luck. Their plain error is the largest in several orders
 /// of the terms, and four times as much is allowed, or, of types narrower than f32, as much of a rounding of the type.
-/// bench/harness/operands.py has the same rule.
+/// bench/harness/operands.py has the same rules, with plain errors in one order of the terms.
 CheckResult check_output(const Tensor& output, const Bindings& bindings, const HostArray& got,
                          const CheckOptions& options = {});
 

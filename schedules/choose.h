@@ -12,15 +12,15 @@ namespace tw::schedules {
 /// be built, or else as the next rule says. Convolutions of images (find_convolution) are declared anew before, where
 /// redeclare_convolutions has a faster way, depthwise ones (find_depthwise) for windows in registers, and sums whose
 /// channels come first over copies with channels last, or as they lie (move_channels): the schedule's outputs() then
-/// say the same as those given, under the same names, and are the ones that its steps take. Sums over all pixels of
-/// what a convolution makes come with its kernel (channel_sums), over a raster what makes its image, too (made_image);
-/// images that sums over windows make element by element are tensors of their own (outline_images). Those and products
-/// of matrices have the tiling of their record, if there is one (tuned_records.h) and it can be built. explain() says
-/// so, where each tiling is from, which declarations and records were tried in vain and why, and why sums of products
-/// are not on tensor cores. Reductions of at least 1024 rows to columns that lie side by side (commutative ones) take
-/// schedule_column_reduction; scans run along their loop (schedule_scan); a reduction with few results (commutative ones) shares each among the threads of a warp,
-/// the terms of all its axes, unless several axes have fewer terms than that; all else is one element a thread. Throws
-/// what the other rules' steps throw.
+/// say the same as those given, under the same names, and are the ones that its steps take. Sums over all pixels of the
+/// same tensors are one operation, unless one needs another (sums_together). Those of what a convolution makes come
+/// with its kernel (channel_sums), over a raster what makes its image, too (made_image); images that sums over windows
+/// make element by element are tensors of their own (outline_images). Products have the tiling of their record, if
+/// there is one (tuned_records.h) that can be built. explain() says so, where each tiling is from, which declarations
+/// and records were tried in vain and why, and why sums of products are not on tensor cores. Commutative reductions of
+/// at least 1024 rows to columns that lie side by side take schedule_column_reduction, others with few results share
+/// each among the threads of a warp, the terms of all its axes, unless several axes have fewer terms than that; scans
+/// run along their loop (schedule_scan); all else is one element a thread. Throws what the other rules' steps throw.
 ///
 /// A function, and a value that nn::Operator takes as one.
 struct ChooseSchedule {

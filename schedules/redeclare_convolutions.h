@@ -63,8 +63,9 @@ struct Exceptions {
 
 /// Of those that takes_warpgroups() and find_convolution() take: as the tiling of their record needs it, or else as the
 /// model puts it first. Of those that find_depthwise() takes, where the target has a tensor memory accelerator: for the
-/// tiles of the model. Sums over all pixels of what a convolution makes (channel_sums) are one stage, to be made with
-/// it; over a raster also what its image is made of (made_image), and what one more operand is made into (made_result).
+/// tiles of the model. Sums over all pixels of what a convolution makes (channel_sums), be they operations of their own
+/// or together (sums_together), are one stage, made with it; over a raster also what its image is made of (made_image),
+/// and what one more operand is made into (made_result).
 RedeclaredConvolutions redeclare_convolutions(const std::vector<Tensor>& outputs, const Exceptions& exceptions,
                                               const Target& target);
 

@@ -50,7 +50,7 @@ def judged(name, ours, theirs, exact):
         allowed = max(bar * peer[kind], ROUNDING * least[kind])
         ratio = own[kind] / peer[kind] if peer[kind] else math.inf if own[kind] else 1.0
         row[kind] = {"ours": own[kind], "peer": peer[kind], "ratio": ratio, "allowed": allowed}
-        row["correct"] = row["correct"] and own[kind] <= bars * allowed
+        row["correct"] = row["correct"] and math.isfinite(own[kind]) and own[kind] <= bars * allowed
     return row
 
 

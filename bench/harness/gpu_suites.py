@@ -145,7 +145,7 @@ def measure_pair(ours, case, rounds, peak_flops, state):
         facts = ours.ask("prepare", **wanted, folder=folder)
         inputs = operands.load_all(facts["inputs"])
         outputs = list(operands.load_all(facts["outputs"]).values())
-    correct, error, allowed = operands.check(family, facts, inputs, outputs)
+    verdict = operands.check(family, facts, inputs, outputs)
     del outputs
     torch.cuda.empty_cache()
 
@@ -154,6 +154,8 @@ def measure_pair(ours, case, rounds, peak_flops, state):
     sets = [inputs] + [{k: v.clone() for k, v in inputs.items()} for _ in range(1, bursts.num_sets(facts["bytes"]))]
     in_place = ("p", "m", "v") if family is peers.FAMILIES["adamw"] else ()
     sides, notes = peer_sides(family, facts, sets, in_place)
+    if verdict.lost:
+        notes.append("the formula loses its result in float32; rewrite it")
     roofs = [] if peak_flops else [bursts.copy_side(moved)]
     with tuned_side(ours, case, wanted, notes) as tuned:
         begin = time.monotonic()
@@ -170,8 +172,8 @@ def measure_pair(ours, case, rounds, peak_flops, state):
     work = facts["flops"] * 1e-12 if peak_flops else moved * 1e-9
     return {"ms": ms["ours"], "rate": work / (ms["ours"] * 1e-3), "unit": "TFLOP/s" if peak_flops else "GB/s",
             "peer": peer, "peer_ms": ms.get(peer), "ratio": ms[peer] / ms["ours"] if peer else None, "roof_share": roof,
-            "correct": correct, "error": error, "allowed_error": allowed, "launches": facts["launches"], "all_ms": ms,
-            "note": "; ".join(notes), **best, **state_now}
+            "correct": verdict.correct, "error": verdict.error, "allowed_error": verdict.allowed,
+            "launches": facts["launches"], "all_ms": ms, "note": "; ".join(notes), **best, **state_now}
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The operands and results that tw_bench wrote, on the GPU; and whether the results are right."""
 import math
 import os
+from typing import NamedTuple
 
 import torch
 
@@ -11,10 +12,12 @@ TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f6
 if hasattr(torch, "float8_e4m3fn"):
     TYPES["e4m3"] = torch.float8_e4m3fn
 
-# Of so few results the largest error is a matter of luck: it may be so many times that of as few others (the same rule
+# Of so few results the largest error is a matter of luck: it may be so many times that of as few others (the same rules
 # as in ops/check_output.cpp).
 FEW = 64
 LUCK_OF_FEW = 4
+# Relative to the largest result: a formula that errs by more in float32 has lost its results, and tells nothing of ours.
+MOST_PLAIN_ERROR = 0.25
 
 
 def load(described):
@@ -42,37 +45,64 @@ def as_tuple(results):
     return tuple(results) if isinstance(results, (tuple, list)) else (results,)
 
 
+class Verdict(NamedTuple):
+    """Errors are the largest |got - float64| over the largest |float64|."""
+    correct: bool
+    error: float
+    allowed: float
+    lost: bool = False  # the formula loses its result in float32; rewrite it
+
+
 def check(family, facts, inputs, outputs):
-    """(correct, error, allowed error): errors are the largest |got - float64| over the largest |float64|.
+    """The verdict on the outputs: of the one that errs most, or the first that is wrong.
 
     As much as 1.5 times the error of the formula in float32, rounded to our output's type, is allowed (4 times with
     named approximations), or a few roundings of float32. Of few results LUCK_OF_FEW times as much is, or, of types
     narrower than float32, as much of a rounding of the type. For sums also what float32 rounding in another order makes
     likely, or what a tensor core's truncation does. Where the family has another yardstick, its error is what results
-    narrower than float32 may have."""
+    narrower than float32 may have. NaN is right only where float64 has it, too; a formula that loses its result in
+    float32 (MOST_PLAIN_ERROR) is wrong whatever we computed."""
     reference = as_tuple(family.formula(cast_floats(inputs, torch.float64), facts["scalars"]))
     plain = as_tuple(family.formula(cast_floats(inputs, torch.float32), facts["scalars"]))
     yardstick = as_tuple(family.yardstick(inputs)) if family.yardstick else plain
-    worst = (True, 0.0, 0.0)
+    worst = Verdict(True, 0.0, 0.0)
     for got, exact, simple, other in zip(outputs, reference, plain, yardstick):
         if got.shape != exact.shape:
-            return False, math.inf, 0.0
+            return Verdict(False, math.inf, 0.0)
         if got.numel() == 0:
             continue
-        scale = exact.abs().max().item() or 1.0
-        error = distance(got, exact) / scale
-        plain_error = distance(simple.to(got.dtype), exact) / scale
-        allowed = max(allowed_error(plain_error, got, 4 if facts["approximate"] else 1.5),
-                      likely_rounding(family, inputs, got.dtype) / scale,
-                      truncation(family, inputs, got.dtype, scale))
-        if family.yardstick and got.dtype != torch.float32:
-            allowed = family.allowed * distance(other.to(got.dtype), exact) / scale
-        elif family.yardstick_of_all:
-            allowed = max(allowed, family.allowed * distance(other, exact) / scale)
-        correct = error <= allowed
-        if not correct or error >= worst[1]:
-            worst = (correct and worst[0], error, allowed)
+        verdict = judged(family, facts, inputs, got, exact, simple, other)
+        if worst.correct and (not verdict.correct or verdict.error >= worst.error):
+            worst = verdict
     return worst
+
+
+def judged(family, facts, inputs, got, exact, simple, other):
+    """The verdict on one output, from what the formula gives in float64 and in float32, and the yardstick's result."""
+    value, exact, simple = got.double(), exact.double(), simple.to(got.dtype).double()
+    compared = exact.isfinite() & ~simple.isinf()
+    scale = largest(exact[compared]) or 1.0
+    error = distance(value[compared], exact[compared]) / scale
+    if has_strays(value, simple, exact, compared):
+        error = math.inf
+    kept = compared & ~simple.isnan()
+    plain_error = distance(simple[kept], exact[kept]) / scale
+    allowed = max(allowed_error(plain_error, got, 4 if facts["approximate"] else 1.5),
+                  likely_rounding(family, inputs, got.dtype) / scale,
+                  truncation(family, inputs, got.dtype, scale))
+    narrow = got.dtype != torch.float32
+    if family.yardstick and (narrow or family.yardstick_of_all):
+        measured = distance((other.to(got.dtype) if narrow else other).double()[compared], exact[compared]) / scale
+        if math.isfinite(measured):
+            allowed = family.allowed * measured if narrow else max(allowed, family.allowed * measured)
+    lost = got.dtype.is_floating_point and got.numel() >= FEW and plain_error > MOST_PLAIN_ERROR
+    return Verdict(error <= allowed and not lost, error, allowed, lost)
+
+
+def has_strays(got, simple, exact, compared):
+    """Whether there is NaN that float64 does not have, or, where nothing is compared, another value than the formula's."""
+    same = (got == simple) | (got.isnan() & simple.isnan())
+    return bool(((got.isnan() & ~exact.isnan()) | (~compared & ~same)).any())
 
 
 def allowed_error(plain_error, got, factor):
@@ -84,8 +114,13 @@ def allowed_error(plain_error, got, factor):
     return LUCK_OF_FEW * max(factor * plain_error, 2.5e-7)
 
 
+def largest(values):
+    return values.abs().max().item() if values.numel() else 0.0
+
+
 def distance(got, exact):
-    error = (got.double() - exact).abs().max().item()
+    """The largest; infinite if there is a NaN."""
+    error = largest(got.double() - exact)
     return math.inf if math.isnan(error) else error
 
 

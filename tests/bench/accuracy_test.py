@@ -41,8 +41,8 @@ class Accuracy(unittest.TestCase):
             facts = ours.ask("prepare", kernel=kernel, folder=folder, normal=True, ranges=kernel_names.ranges_of_rules(case))
             inputs = operands.load_all(facts["inputs"])
             results = list(operands.load_all(facts["outputs"]).values())
-        correct, error, allowed = operands.check(family, facts, inputs, results)
-        self.assertTrue(correct, f"{error} over {allowed}")
+        verdict = operands.check(family, facts, inputs, results)
+        self.assertTrue(verdict.correct, verdict)
         prepared = family.prepare(peers.in_types_of_x(inputs))
         q, k, v = (prepared[f"{name}16"] for name in "qkv")
         peer = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
@@ -65,9 +65,11 @@ class Accuracy(unittest.TestCase):
             text = text_of(row("accuracy", name, "cpu", **result))
             self.assertEqual("OVER THE BAR" in text, not correct)
             self.assertTrue(text.endswith("correct" if correct else "WRONG"))
-        result = accuracy.judged("o", rounded.clone().index_fill_(0, torch.tensor(3), math.nan), coarse, exact)
-        self.assertEqual(result["frobenius"]["ours"], math.inf)
-        self.assertIs(result["correct"], False)
+        with_nan = rounded.clone().index_fill_(0, torch.tensor(3), math.nan)
+        for theirs in (coarse, with_nan):
+            result = accuracy.judged("o", with_nan, theirs, exact)
+            self.assertEqual(result["frobenius"]["ours"], math.inf)
+            self.assertIs(result["correct"], False)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ bool reads_any(const WindowDimension& of) {
     return false;
 }
 
-std::string numbered(const char* name, size_t d) { return fmt::format("{}{}", name, d); }
+std::string numbered(const char* name, size_t d) { return name + std::to_string(d); }
 
 }  // namespace
 
@@ -29,10 +29,10 @@ std::string WindowCopy::text() const {
     constexpr const char *of_pixels[] = {"images", "image", "row", "patch"},
                          *of_taps[] = {"step", "around", "last", "all"};
     std::string all =
-        fmt::format("{} of {} images, {} x {} channels, pixels of {} by {}, taps: {}, {} terms{}{}{}", name_of(type),
+        fmt::format("{} of {} images, {} x {} channels, pixels of {} by {}, taps: {}, {} terms{}{}", name_of(type),
                     images, groups, channels, of_pixels[static_cast<int>(pixels)], fmt::join(pixels_of_tile, " x "),
                     of_taps[static_cast<int>(taps)], terms, channels_first ? ", channels first" : "",
-                    one_block_loop ? ", one loop of blocks" : "", lines ? ", lines" : "");
+                    one_block_loop ? ", one loop of blocks" : "");
     for (const WindowDimension& d : dimensions)
         all += fmt::format(" [extent {} results {} taps {} stride {} reach {} padding {}]", d.extent, d.results, d.taps,
                            d.stride, d.reach, d.padding);
@@ -96,28 +96,30 @@ std::vector<WindowCopy::Digit> WindowCopy::around() const {
     return all;
 }
 
-WindowCopy::Element WindowCopy::element(const Values& values) const {
-    std::map<std::string, int64_t> at = values;
+LoopValues WindowCopy::taken_apart(LoopValues around) const {
     auto take_apart = [&](const char* fused, const std::vector<Digit>& digits) {
-        const auto found = at.find(fused);
-        int64_t rest = found == at.end() ? 0 : found->second;
-        if (digits.size() < 2 || found == at.end()) return;
-        for (size_t d = digits.size(); d-- > 0; rest /= digits[d].extent) at[digits[d].name] = rest % digits[d].extent;
+        int64_t rest = around.at(fused);
+        if (digits.size() < 2) return;
+        for (size_t d = digits.size(); d-- > 0; rest /= digits[d].extent)
+            around[digits[d].name] = rest % digits[d].extent;
     };
     if (one_block_loop) take_apart("block", blocks());
     if (taps == TapLoops::Step) take_apart("step", steps());
+    return around;
+}
+
+WindowCopy::Element WindowCopy::element(const LoopValues& at) const {
     const size_t rank = dimensions.size();
-    const std::vector<int64_t> counts = results();
     std::vector<int64_t> window(rank);
-    int64_t image = at[axis_of_image];
-    int64_t pixel = at["tile"] * pixels_of_tile.back() + at["pixel"];
+    int64_t image = at.at(axis_of_image);
+    int64_t pixel = at.at("tile") * pixels_of_tile.back() + at.at("pixel");
     if (fuses_pixels()) {
-        for (size_t d = rank; d-- > 0; pixel /= counts[d]) window[d] = pixel % counts[d];
+        for (size_t d = rank; d-- > 0; pixel /= dimensions[d].results) window[d] = pixel % dimensions[d].results;
         if (pixels == PixelLoops::Images) image = pixel;
     } else {
-        for (size_t d = 0; d < rank; ++d) window[d] = at[axis(d)];
+        for (size_t d = 0; d < rank; ++d) window[d] = at.at(axis(d));
         window[rank - 1] = pixel;
-        if (pixels == PixelLoops::Patch) window[rank - 2] = at["row_tile"] * pixels_of_tile[0] + at["row"];
+        if (pixels == PixelLoops::Patch) window[rank - 2] = at.at("row_tile") * pixels_of_tile[0] + at.at("row");
         pixel = 0;
     }
     Element element{image < images && pixel >= 0, {image}};
@@ -125,10 +127,10 @@ WindowCopy::Element WindowCopy::element(const Values& values) const {
     for (size_t d = 0; d < rank; ++d) {
         const WindowDimension& of = dimensions[d];
         element.is_read = element.is_read && window[d] < of.results;
-        element.indices.push_back(window[d] * of.stride + at[numbered("r", d)] * of.reach - of.padding);
+        element.indices.push_back(window[d] * of.stride + at.at(numbered("r", d)) * of.reach - of.padding);
     }
-    const int64_t channel = at["channel"] * terms + at["k"];
-    element.indices.push_back(channel < channels ? at["group"] * channels + channel : -1);
+    const int64_t channel = at.at("channel") * terms + at.at("k");
+    element.indices.push_back(channel < channels ? at.at("group") * channels + channel : -1);
     return element;
 }
 
@@ -237,7 +239,6 @@ WindowCopy random_window_copy(std::mt19937& random) {
     copy.taps = chance(2) ? TapLoops::Step : static_cast<TapLoops>(between(1, 3));
     copy.channels_first = chance(2);
     copy.one_block_loop = chance(3);
-    copy.lines = chance(2);
     copy.pixels_of_tile = {chance(2) ? 8 * between(1, 8) : between(1, 40)};
     if (copy.pixels == PixelLoops::Patch)
         copy.pixels_of_tile = {between(1, 4), chance(2) ? 8 * between(1, 2) : between(1, 12)};

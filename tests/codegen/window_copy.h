@@ -1,10 +1,11 @@
 // Copies of windows of images at random, as schedules of convolutions make them, and the elements that their
 // declarations say.
 #pragma once
+#include <algorithm>
 #include <map>
-#include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dsl/schedule.h"
@@ -15,6 +16,25 @@ namespace tw {
 /// dilation, or less than 0, as in gradients.
 struct WindowDimension {
     int64_t extent, results, taps, stride, reach, padding;
+};
+
+/// Of loops, by their names; those that are not named are at 0. A few, which are copied often.
+class LoopValues {
+public:
+    int64_t& operator[](const std::string& name) {
+        const auto found = std::ranges::find(values_, name, &Value::first);
+        return found == values_.end() ? values_.emplace_back(name, 0).second : found->second;
+    }
+    int64_t at(const std::string& name) const {
+        const auto found = std::ranges::find(values_, name, &Value::first);
+        return found == values_.end() ? 0 : found->second;
+    }
+    auto begin() const { return values_.begin(); }
+    auto end() const { return values_.end(); }
+
+private:
+    using Value = std::pair<std::string, int64_t>;
+    std::vector<Value> values_;
 };
 
 enum class PixelLoops {
@@ -38,7 +58,6 @@ struct WindowCopy {
     PixelLoops pixels;
     TapLoops taps;
     bool channels_first;                  ///< of the loop over steps
-    bool lines;                           ///< the tile lies in lines of 128 bytes, as tensor cores want it
     bool one_block_loop;                  ///< over tiles and all that is around them
     std::vector<int64_t> pixels_of_tile;  ///< of a rectangle: rows and columns
     int64_t terms;                        ///< channels that a copy has
@@ -58,14 +77,14 @@ struct WindowCopy {
     /// The loops around the copy, outermost first.
     std::vector<Digit> around() const;
 
-    /// Of loops, by their names; those that are not named are at 0.
-    using Values = std::map<std::string, int64_t>;
+    /// With those of the loops that the ones around the copy are made of.
+    LoopValues taken_apart(LoopValues around) const;
     struct Element {
         bool is_read;                  ///< by an element of the result
         std::vector<int64_t> indices;  ///< in x, where it may lie outside
     };
-    /// What the declaration reads there.
-    Element element(const Values& values) const;
+    /// What the declaration reads there; loops around the copy are taken apart.
+    Element element(const LoopValues& at) const;
 
 private:
     struct Declaration {
