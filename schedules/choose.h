@@ -17,9 +17,11 @@ namespace tw::schedules {
 /// images that sums over windows make element by element are tensors of their own (outline_images). Those and products
 /// of matrices have the tiling of their record, if there is one (tuned_records.h) and it can be built. explain() says
 /// so, where each tiling is from, which declarations and records were tried in vain and why, and why sums of products
-/// are not on tensor cores. Reductions of at least 1024 rows to columns that lie side by side (commutative ones) take
-/// schedule_column_reduction; scans run along their loop (schedule_scan); a reduction with few results (commutative ones) shares each among the threads of a warp,
-/// the terms of all its axes, unless several axes have fewer terms than that; all else is one element a thread. Throws
+/// are not on tensor cores. Reductions of at least 32 rows to columns that lie side by side (commutative ones) take
+/// schedule_column_reduction, of at least 2048 terms to a scalar schedule_full_reduction; scans run along their loop
+/// (schedule_scan); another reduction with few results (commutative ones) shares each among the threads of a warp, the
+/// terms of all its axes, unless several axes have fewer terms than that. What reduces nothing takes schedule_elements
+/// (choose_elements.h), in vectors or tiles, as explain() says; all else is one element a thread. Throws
 /// what the other rules' steps throw.
 ///
 /// A function, and a value that nn::Operator takes as one.

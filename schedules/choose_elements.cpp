@@ -11,7 +11,7 @@
 #include "dsl/deep.h"
 #include "dsl/edit.h"
 #include "dsl/simplify.h"
-#include "schedules/element_reads.h"
+#include "schedules/elements_beside.h"
 #include "schedules/share_reduction.h"
 #include "schedules/take_steps.h"
 #include "schedules/whole_tiles.h"
@@ -19,7 +19,7 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t Threads = 256, FewThreads = 64;
+constexpr int64_t Threads = 256, FewThreads = 64, WarpThreads = 32;
 constexpr int64_t MostBytes = 16, MostSteps = 4;  // of a vector; of a thread
 constexpr int64_t BytesWanted = 32;               // that a thread loads before it needs them
 constexpr int64_t MostOperations = 1 << 13;       // that a thread's elements are made of, unrolled
@@ -213,6 +213,40 @@ bool takes_tiles(Schedule& s, Stage stage, const Elements& elements, int64_t vec
     return true;
 }
 
+/// Vectors along rows, which all of the stages have alike: those of `beside` are made by the threads that make
+/// `stage`'s.
+void spread_beside(Schedule& s, Stage stage, const std::vector<Stage>& beside, const Spread& spread) {
+    std::vector<Loop> rows = s.data_loops(stage);
+    auto [tile, inside] = s.split(rows.back(), spread.threads * spread.vector, Tail::Mask, {"tile", "in_tile"});
+    auto [lane_of, element] = s.split(inside, spread.vector, {"t", "element"});
+    rows.back() = tile;
+    s.bind(s.fuse(rows, "block"), grid.x);
+    s.bind(lane_of, thread);
+    if (spread.vector > 1) s.bind(element, tw::vector);
+    for (const Stage& other : beside) {
+        s.at(other, lane_of);
+        if (spread.vector > 1) s.bind(s.data_loops(other).back(), tw::vector);
+    }
+}
+
+/// Rows of whole vectors for at least a warp each.
+bool takes_beside(Schedule& s, Stage stage, const Elements& elements) {
+    const std::vector<Stage> beside = outputs_beside(s, stage, elements);
+    if (beside.empty()) return false;
+    const Elements all = together(s, elements, beside);
+    Spread spread = spread_of(all, s.target());
+    const int64_t row = elements.extents.back();
+    if (row % spread.vector != 0 || row < WarpThreads * spread.vector) return false;
+    if (turned_operands(s, all, spread.vector)) return false;
+    spread.threads = std::min(spread.threads, rounded_up(row / spread.vector, WarpThreads));
+    if (!take_steps(s, stage, [&](Schedule& trial) { spread_beside(trial, stage, beside, spread); })) return false;
+    std::vector<std::string> names;
+    for (const Stage& other : beside) names.push_back("'" + s.name(other) + "'");
+    Edit::note(s, fmt::format("'{}': vectors of {} elements, with those of {} beside them", s.name(stage),
+                              spread.vector, fmt::join(names, ", ")));
+    return true;
+}
+
 bool takes_vectors(Schedule& s, Stage stage, const Spread& spread) {
     if (spread.vector * spread.steps == 1) return false;
     if (!take_steps(s, stage, [&](Schedule& trial) { spread_vectors(trial, stage, spread); })) return false;
@@ -225,11 +259,14 @@ bool takes_vectors(Schedule& s, Stage stage, const Spread& spread) {
 }  // namespace
 
 void schedule_elements(Schedule& s, Stage stage) {
+    if (stands_beside(s, stage)) return;
     const auto elements = elements_of(s, stage);
     if (!elements || elements->operations > MostOperationsOfOne) return spread_results(s, stage, Threads);
     with_room_for(elements->depth, [&] {
         const Spread spread = spread_of(*elements, s.target());
-        if (takes_tiles(s, stage, *elements, spread.vector) || takes_vectors(s, stage, spread)) return;
+        if (takes_tiles(s, stage, *elements, spread.vector) || takes_beside(s, stage, *elements) ||
+            takes_vectors(s, stage, spread))
+            return;
         spread_results(s, stage, spread.vector * spread.steps == 1 ? spread.threads : Threads);
     });
 }

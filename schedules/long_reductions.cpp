@@ -157,10 +157,10 @@ std::optional<ColumnReduction> column_reduction_of(const Tensor& c) {
     const int64_t vector = vector_bytes / bytes,
                   neighbours = *columns % vector == 0 || *columns >= 8 * vector ? vector : 1;
     if (rows >= long_rows) return ColumnReduction{rows, column_threads(rows, *columns, neighbours, others)};
-    // One kernel, whose blocks have whole sectors of all rows.
-    const ColumnThreads whole{.lanes = 8, .rows = 32, .neighbours = neighbours, .chunk = rows},
-        single{.lanes = 32, .rows = 8, .neighbours = 1, .chunk = rows};
-    return ColumnReduction{rows, neighbours > 1 ? whole : single};
+    // One kernel, whose warps have whole sectors of all rows.
+    ColumnThreads threads{.lanes = 32, .rows = 8, .neighbours = neighbours, .chunk = rows};
+    if (neighbours > 1 && *columns % neighbours == 0) threads.lanes = 8, threads.rows = 32;
+    return ColumnReduction{rows, threads};
 }
 
 namespace {

@@ -49,15 +49,17 @@ Counted counted(const Schedule& s, const Bindings& bindings) {
 /// Random elementwise computations.
 class Maker {
 public:
-    explicit Maker(std::mt19937& random) : random_(random) {}
+    /// `turned`: of rather many elements, whose axes other operands have in other orders.
+    explicit Maker(std::mt19937& random, bool turned = false) : random_(random), turned_(turned) {}
 
     std::vector<Tensor> make() {
-        const int rank = between(1, 4);
+        const int rank = between(turned_ ? 2 : 1, 4);
         std::vector<int64_t> extents;
-        int64_t left = between(1, 3) == 1 ? 40000 : 4000;
+        int64_t left = turned_ ? 50000 : between(1, 3) == 1 ? 40000 : 4000;
         for (int d = rank; d-- > 0;) {
             const int64_t most = std::max<int64_t>(d == 0 ? left : left / 4, 1);
             int64_t extent = chance() ? 8 * between(1, 16) : between(1, 90);
+            if (turned_ && d == 0) extent = most;
             extent = std::min(extent, most);
             extents.insert(extents.begin(), extent);
             left = std::max<int64_t>(left / extent, 1);
@@ -106,7 +108,7 @@ private:
     Expr term(const std::vector<Expr>& i) {
         std::vector<size_t> axes(i.size());
         std::iota(axes.begin(), axes.end(), 0);
-        const int kind = between(0, 9);
+        const int kind = turned_ ? between(0, 5) : between(0, 9);
         if (kind == 1 || kind == 2) std::erase_if(axes, [&](size_t) { return chance(); });
         if (kind >= 3 && kind <= 5) std::shuffle(axes.begin(), axes.end(), random_);
         std::vector<int64_t> shape;
@@ -139,6 +141,7 @@ private:
     }
 
     std::mt19937& random_;
+    bool turned_;
     std::vector<int64_t> extents_;
     int names_ = 0;
 };
@@ -154,27 +157,37 @@ Bindings data_for(const std::vector<Tensor>& outputs) {
 
 class ChosenElements : public RandomCases {
 protected:
-    ChosenElements() : RandomCases(91) {}
+    ChosenElements() : RandomCases(91), random_(2024) {}
+
+    /// The steps of a random computation's schedule, which gives what is declared.
+    std::string checked_steps(bool turned, int multiprocessors) {
+        const std::vector<Tensor> outputs = Maker(random_, turned).make();
+        Target few = device_target();
+        few.multiprocessors = multiprocessors;
+        const Schedule s = choose_schedule(outputs, few);
+        const std::string steps = s.trace_as_cpp();
+        SCOPED_TRACE(fmt::format("{}\n{}", to_string(*outputs.back().operation()), steps));
+        expect_declared(s, data_for(outputs));
+        return steps;
+    }
+
+private:
+    std::mt19937 random_;
 };
 TW_ON_EACH_DEVICE(ChosenElements);
 
 TEST_P(ChosenElements, GiveWhatIsDeclared) {
-    std::mt19937 random(2024);
-    int wide = 0, tiled = 0;
-    for (int round = 0; round < 120; ++round) {
-        const std::vector<Tensor> outputs = Maker(random).make();
-        Target few = device_target();
-        few.multiprocessors = round % 4 == 0 ? few.multiprocessors : 2;
-        const Schedule s = choose_schedule(outputs, few);
-        const std::string steps = s.trace_as_cpp();
-        SCOPED_TRACE(fmt::format("round {}\n{}\n{}", round, to_string(*outputs.back().operation()), steps));
-        wide += steps.find("vector)") != std::string::npos;
-        tiled += steps.find("Memory::Shared") != std::string::npos;
-        expect_declared(s, data_for(outputs));
-        if (HasFailure()) return;
-    }
-    EXPECT_GT(wide, 30);
-    EXPECT_GT(tiled, 3);
+    int wide = 0;
+    for (int round = 0; round < 70 && !HasFailure(); ++round)
+        wide += checked_steps(false, round % 4 == 0 ? 132 : 2).find("vector)") != std::string::npos;
+    EXPECT_GT(wide, 20);
+}
+
+TEST_P(ChosenElements, GiveWhatIsDeclaredInTiles) {
+    int tiled = 0;
+    for (int round = 0; round < 25 && !HasFailure(); ++round)
+        tiled += checked_steps(true, 2).find("Memory::Shared") != std::string::npos;
+    EXPECT_GT(tiled, 8);
 }
 
 /// The elements that lie side by side in memory move 16 bytes at a time, of the widest type.
@@ -210,6 +223,87 @@ TEST(ChosenVectors, AreAsWideAsElementsAllow) {
         SCOPED_TRACE(s.trace_as_cpp());
         const Counted count = counted(s, data_for({y}));
         for (const auto& [buffer, bytes] : widths) EXPECT_EQ(count.widths(buffer).first, bytes) << buffer;
+    }
+}
+
+/// Gradients of a product, and the like: what both read is read by the same threads, also where one overwrites an
+/// input.
+TEST(ChosenOutputs, OfTheSameElementsAreOneKernel) {
+    constexpr int64_t M = 33, N = 512;
+    const Tensor a = input("a", bf16, {M, N}), b = input("b", bf16, {M, N}), dy = input("dy", bf16, {M, N}),
+                 old = input("old", bf16, {M, N});
+    const Axis j = reduce_axis("j", N);
+    auto of = [&](const char* name, const std::function<Expr(Expr, Expr)>& body) {
+        return compute(name, {M, N}, [&](Expr i, Expr k) { return cast(bf16, body(i, k)); });
+    };
+    const Tensor da = of("da", [&](Expr i, Expr k) { return cast(f32, dy(i, k)) * cast(f32, b(i, k)); }),
+                 db = of("db", [&](Expr i, Expr k) { return cast(f32, dy(i, k)) * cast(f32, a(i, k)); }),
+                 next = of("next", [&](Expr i, Expr k) { return cast(f32, old(i, k)) + cast(f32, da(i, k)); });
+    const Tensor largest = compute("largest", {M}, [&](Expr i) { return reduce_max(abs(cast(f32, da(i, j))), j); });
+    const Tensor scaled = of("scaled", [&](Expr i, Expr k) { return cast(f32, da(i, k)) - largest(i); });
+    for (const auto& [outputs, kernels] :
+         {std::pair{std::vector<Tensor>{da, db, next}, size_t{1}}, {std::vector<Tensor>{da, scaled, db}, size_t{3}}}) {
+        Schedule s = choose_schedule(outputs, small_target());
+        if (kernels == 1) s.in_place(next, old);
+        SCOPED_TRACE(s.trace_as_cpp());
+        const Program program = build(s);
+        EXPECT_EQ(program.kernels().size(), kernels) << program.cuda();
+        const Bindings data = data_for(outputs);
+        const Counted count = counted(s, data);
+        if (kernels == 1) {
+            EXPECT_EQ(count.widths("da"), std::pair(16, 16));
+            EXPECT_EQ(count.widths("old"), std::pair(16, 16));
+            EXPECT_THAT(program.explain(), testing::HasSubstr("with those of 'db', 'next' beside them"));
+        }
+        Executable executable(program, open_device("emulated:sm_90a"));
+        const std::vector<HostArray> got = run_on(executable, data), expected = interpret_plain(outputs, data);
+        for (size_t k = 0; k < got.size(); ++k) {
+            const auto differs = difference(outputs[k].name(), got[k], expected[k]);
+            EXPECT_FALSE(differs) << *differs;
+        }
+    }
+}
+
+/// Sums along columns and of everything, that threads share: none goes through all terms, and warps read lines.
+TEST(ChosenReductions, ShareTermsOfFewResults) {
+    const Tensor x = input("x", bf16, {512, 1024}), images = input("images", f32, {3, 9, 20, 40}),
+                 v = input("v", f32, {70, 90}), odd = input("odd", bf16, {100, 203});
+    const Axis r = reduce_axis("r", 512), p = reduce_axis("p", 9), q = reduce_axis("q", 20), i = reduce_axis("i", 70),
+               j = reduce_axis("j", 90), o = reduce_axis("o", 100);
+    struct Case {
+        std::vector<Tensor> outputs;
+        double lines;  // requests and sectors of a warp's loads, in bytes of what is read: at most
+        const char* step;
+    };
+    for (const auto& [outputs, lines, step] :
+         {Case{
+              {compute("y", {1024}, [&](Expr c) { return sum(cast(f32, x(r, c)), r); })}, 1.1, "{\"tile\", \"column\""},
+          Case{{compute("y", {3, 40},
+                        [&](Expr n, Expr c) {
+                            return sum(images(n, p, q, c), {p, q});
+                        })},
+               1.1,
+               "{\"tile\", \"column\""},
+          Case{{compute("y", {203}, [&](Expr c) { return reduce_max(cast(f32, odd(o, c)), o); })},
+               2.2,
+               "{\"tile\", \"element\""},
+          Case{{compute("y", {},
+                        [&] {
+                            return sum(v(i, j) * v(i, j), std::vector<Axis>{i, j});
+                        })},
+               1.1,
+               "{\"share\", \"element\"}"}}) {
+        const Schedule s = choose_schedule(outputs, target("sm_90a"));
+        SCOPED_TRACE(s.trace_as_cpp());
+        EXPECT_THAT(s.trace_as_cpp(), testing::HasSubstr(step));
+        const Bindings data = data_for(outputs);
+        const Counted count = counted(s, data);
+        double bytes = 0;
+        for (const auto& [name, array] : data.inputs) bytes += static_cast<double>(array.bytes.size());
+        EXPECT_LT(static_cast<double>(count.all.global_sectors) * 32, lines * bytes + 8192);
+        Executable executable(build(s), open_device("emulated:sm_90a"));
+        const auto differs = difference("y", run_on(executable, data)[0], interpret_plain(outputs, data)[0]);
+        EXPECT_FALSE(differs) << *differs;
     }
 }
 
