@@ -276,7 +276,7 @@ std::optional<Elements> elements_of(const Schedule& s, Stage stage) {
             add(load.buffer, load.indices, {.buffer = {}, .place = {}, .is_guarded = is_guarded, .is_lazy = is_lazy});
         }
     });
-    if (!is_known) return {};
+    if (!is_known || result.count() == 0) return {};
     return result;
 }
 

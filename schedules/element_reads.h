@@ -26,8 +26,8 @@ struct Elements {
     int64_t count() const;
 };
 
-/// Of a stage whose loops are as declared; nothing if it has none, or places have no constant strides. An outermost
-/// extent that is a named size is taken for a large number.
+/// Of a stage whose loops are as declared; nothing if it has no loops or elements, or places have no constant strides.
+/// An outermost extent that is a named size is taken for a large number.
 std::optional<Elements> elements_of(const Schedule& s, Stage stage);
 
 /// Requests of a warp, and lines of the first-level cache that they touch, for 32 elements, where each thread has
