@@ -178,16 +178,16 @@ TW_ON_EACH_DEVICE(ChosenElements);
 
 TEST_P(ChosenElements, GiveWhatIsDeclared) {
     int wide = 0;
-    for (int round = 0; round < 70 && !HasFailure(); ++round)
+    for (int round = 0; round < 50 && !HasFailure(); ++round)
         wide += checked_steps(false, round % 4 == 0 ? 132 : 2).find("vector)") != std::string::npos;
-    EXPECT_GT(wide, 20);
+    EXPECT_GT(wide, 14);
 }
 
 TEST_P(ChosenElements, GiveWhatIsDeclaredInTiles) {
     int tiled = 0;
-    for (int round = 0; round < 25 && !HasFailure(); ++round)
+    for (int round = 0; round < 18 && !HasFailure(); ++round)
         tiled += checked_steps(true, 2).find("Memory::Shared") != std::string::npos;
-    EXPECT_GT(tiled, 8);
+    EXPECT_GT(tiled, 5);
 }
 
 /// The elements that lie side by side in memory move 16 bytes at a time, of the widest type.
