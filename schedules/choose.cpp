@@ -8,6 +8,7 @@
 #include "codegen/lower.h"
 #include "dsl/edit.h"
 #include "schedules/channels_last.h"
+#include "schedules/choose_elements.h"
 #include "schedules/choose_windows.h"
 #include "schedules/elementwise.h"
 #include "schedules/explain_units.h"
@@ -192,6 +193,10 @@ private:
         if (auto reason = why_one_by_one(c, outputs_, target_)) notes_.push_back(*reason);
     }
 
+    bool has_own_way(const Tensor& c) const {  // of a scatter, a scan
+        const Stage stage = unscheduled_[c];
+        return wants_sorting(unscheduled_, stage) || scanned_loop(unscheduled_, stage);
+    }
     bool is_output(const Schedule& s, Stage stage) const {
         return std::any_of(outputs_.begin(), outputs_.end(), [&](const Tensor& t) { return s[t].id == stage.id; });
     }
@@ -223,7 +228,7 @@ private:
             for (const ProductTiling& tiling : tilings_of(*unit, target_))
                 found.push_back({unit->c, unit->a, unit->b, tiling, tiling == tuned_tiling(unit->shape, target_)});
         if (auto threads = product_of_threads(c, target_)) found.push_back(*threads);
-        if (auto columns = column_reduction(c); columns && shareable_) found.push_back(*columns);
+        if (auto columns = column_reduction(c); columns && shareable_ && !has_own_way(c)) found.push_back(*columns);
         return found;
     }
 
@@ -368,7 +373,11 @@ private:
             spread_results(s, s.scatter(stage), Threads);
         else if (const auto along = scanned_loop(s, stage))
             schedule_scan(s, stage, *along);
-        else if (s.reduces(stage) && shareable_ && has_few_results(s, stage) && is_worth_sharing(s, stage))
+        else if (!s.reduces(stage))
+            schedule_elements(s, stage);
+        else if (shareable_ && take_full_reduction(s, stage))
+            return;
+        else if (shareable_ && has_few_results(s, stage) && is_worth_sharing(s, stage))
             share_reduction(s, stage);
         else
             spread_results(s, stage, Threads);

@@ -18,9 +18,11 @@ namespace tw::schedules {
 /// make element by element are tensors of their own (outline_images). Products have the tiling of their record, if
 /// there is one (tuned_records.h) that can be built. explain() says so, where each tiling is from, which declarations
 /// and records were tried in vain and why, and why sums of products are not on tensor cores. Commutative reductions of
-/// at least 1024 rows to columns that lie side by side take schedule_column_reduction, others with few results share
-/// each among the threads of a warp, the terms of all its axes, unless several axes have fewer terms than that; scans
-/// run along their loop (schedule_scan); all else is one element a thread. Throws what the other rules' steps throw.
+/// at least 32 rows to columns that lie side by side take schedule_column_reduction, of at least 2048 terms to a scalar
+/// schedule_full_reduction, others with few results share each among the threads of a warp, the terms of all its axes,
+/// unless several axes have fewer terms than that; scans run along their loop (schedule_scan). What reduces nothing
+/// takes schedule_elements (choose_elements.h), in vectors or tiles, as explain() says; all else is one element a
+/// thread. Throws what the other rules' steps throw.
 ///
 /// A function, and a value that nn::Operator takes as one.
 struct ChooseSchedule {

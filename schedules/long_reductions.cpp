@@ -1,10 +1,12 @@
 #include "schedules/long_reductions.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "dsl/simplify.h"
 #include "schedules/require_sizes.h"
+#include "schedules/take_steps.h"
 #include "schedules/unit_product.h"
 #include "support/error.h"
 
@@ -19,9 +21,20 @@ constexpr int64_t most_rows = 32;  // a thread, that its block reduces alone
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-/// A column tile a block (of each iteration of `outer`), vectors along columns, threads that share the terms. Of rows
-/// that are no whole vectors, neighbouring threads read neighbouring elements.
-void schedule_columns(Schedule& s, std::optional<Loop> outer, Loop columns, Loop rows, const ColumnThreads& shape) {
+std::vector<Loop> reduce_loops(const Schedule& s, Stage stage) {
+    std::vector<Loop> loops = s.all_loops(stage);
+    loops.erase(loops.begin(), loops.begin() + static_cast<std::ptrdiff_t>(s.data_loops(stage).size()));
+    return loops;
+}
+
+/// A column tile a block (of each iteration of the loops around columns), vectors along columns, threads that share the
+/// terms. Of rows that are no whole vectors, neighbouring threads read neighbouring elements.
+void schedule_columns(Schedule& s, Stage stage, Loop rows, const ColumnThreads& shape) {
+    std::vector<Loop> others = s.data_loops(stage);
+    const Loop columns = others.back();
+    others.pop_back();
+    std::optional<Loop> outer;
+    if (!others.empty()) outer = others.size() > 1 ? s.fuse(others, "others") : others[0];
     const auto count = as_constant(s.extent(columns));
     const bool whole = !count || *count % shape.neighbours == 0;
     auto [tile, first, second] = whole ? s.split(columns, {shape.lanes * shape.neighbours, shape.neighbours},
@@ -45,15 +58,19 @@ void schedule_columns(Schedule& s, std::optional<Loop> outer, Loop columns, Loop
 
 }  // namespace
 
-ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours, std::source_location where) {
-    require_sizes("column_threads", {{"rows", rows, 0}, {"columns", columns, 0}, {"neighbours", neighbours}}, where);
+ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours, int64_t others,
+                             std::source_location where) {
+    require_sizes("column_threads",
+                  {{"rows", rows, 0}, {"columns", columns, 0}, {"neighbours", neighbours}, {"others", others, 0}},
+                  where);
     ColumnThreads shape{.neighbours = neighbours};
     // Blocks enough without chunks, each of few rows: narrow tiles spare the second kernel.
     const ColumnThreads narrow{.lanes = 8, .rows = 32, .neighbours = neighbours, .chunk = rows};
-    if (rows <= narrow.rows * most_rows && columns >= narrow.lanes * neighbours * few_blocks) return narrow;
+    if (rows <= narrow.rows * most_rows && columns * others >= narrow.lanes * neighbours * few_blocks) return narrow;
     while (shape.lanes > 8 && shape.lanes / 2 * neighbours >= columns) shape.lanes /= 2, shape.rows *= 2;
     shape.rows = std::min<int64_t>(shape.rows, 16);
-    int64_t tiles = std::max<int64_t>((columns + shape.lanes * neighbours - 1) / (shape.lanes * neighbours), 1);
+    int64_t tiles =
+        std::max<int64_t>((columns + shape.lanes * neighbours - 1) / (shape.lanes * neighbours) * others, 1);
     int64_t chunks = std::max<int64_t>(blocks_wanted / tiles, 1);
     shape.chunk = std::max(round_up((rows + chunks - 1) / chunks, shape.rows * least_terms), shape.rows * least_terms);
     return shape;
@@ -66,33 +83,30 @@ void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const
         "column threads",
         {{"lanes", shape.lanes}, {"rows", shape.rows}, {"neighbours", shape.neighbours}, {"chunk", shape.chunk}},
         where);
-    std::vector<Loop> loops = s.data_loops(y);
-    std::optional<Loop> outer;
-    if (loops.size() == 2) outer = loops[0];
-    std::vector<Loop> terms = s.all_loops(y);
-    terms.erase(terms.begin(), terms.begin() + static_cast<std::ptrdiff_t>(loops.size()));
+    const std::vector<Loop> terms = reduce_loops(s, s[y]);
     const Loop row = terms.size() > 1 ? s.fuse(terms, "row") : terms[0];
-    if (rows <= shape.chunk) return schedule_columns(s, outer, loops.back(), row, shape);
+    if (rows <= shape.chunk) return schedule_columns(s, s[y], row, shape);
     auto [chunk, inside] = s.split(row, shape.chunk, Tail::Mask, {"chunk", "in_chunk"});
-    Stage parts = s.rfactor(y, chunk);
-    std::vector<Loop> parts_loops = s.data_loops(parts);  // chunk, column
-    schedule_columns(s, parts_loops[0], parts_loops[1], s.reduce(parts), shape);
+    const Stage parts = s.rfactor(y, chunk);
+    schedule_columns(s, parts, s.reduce(parts), shape);
     int64_t chunks = (rows + shape.chunk - 1) / shape.chunk;
-    schedule_columns(s, {}, s.data_loops(y)[0], s.reduce(y),
+    schedule_columns(s, s[y], s.reduce(y),
                      {.lanes = 32, .rows = std::clamp<int64_t>(chunks / 4, 1, 8), .neighbours = 1});
 }
 
 void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t threads, int64_t neighbours,
                               std::source_location where) {
     CalledFrom caller(where);
-    auto [step, inside] = s.split(s.reduce(stage), threads * neighbours, Tail::Mask, {"step", "in_step"});
+    const std::vector<Loop> loops = reduce_loops(s, s[stage]);
+    const Loop terms = loops.size() > 1 ? s.fuse(loops, "term") : loops[0];
+    auto [step, inside] = s.split(terms, threads * neighbours, Tail::Mask, {"step", "in_step"});
     auto [share, element] = s.split(inside, neighbours, {"share", "element"});
     s.order({share, step, element});
     s.bind(share, thread);
     if (neighbours > 1) s.unroll(element);
 }
 
-void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_t neighbours, Combine combine,
+void schedule_full_reduction(Schedule& s, const StageRef& y, int64_t count, int64_t neighbours, Combine combine,
                              std::source_location where) {
     CalledFrom caller(where);
     require_sizes("full reduction", {{"count", count, 0}, {"neighbours", neighbours}}, where);
@@ -102,7 +116,9 @@ void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_
     const int64_t step = one * vectors;
     int64_t size = std::max(round_up((count + blocks_wanted - 1) / blocks_wanted, step), step);
     if (count <= size && combine == Combine::Workspace) return schedule_block_reduction(s, y, threads, neighbours);
-    auto [chunk, inside] = s.split(s.reduce(y), size, Tail::Mask, {"chunk", "in_chunk"});
+    const std::vector<Loop> loops = reduce_loops(s, s[y]);
+    const Loop terms = loops.size() > 1 ? s.fuse(loops, "term") : loops[0];
+    auto [chunk, inside] = s.split(terms, size, Tail::Mask, {"chunk", "in_chunk"});
     Stage parts = s.rfactor(y, chunk, combine);
     s.bind(s.data_loops(parts)[0], grid.x);
     schedule_block_reduction(s, parts, threads, neighbours);
@@ -110,10 +126,17 @@ void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_
 }
 
 std::optional<ColumnReduction> column_reduction_of(const Tensor& c) {
-    constexpr int64_t least_rows = 1024, least_columns = 8, vector_bytes = 16;
+    constexpr int64_t least_rows = 32, long_rows = 1024, least_columns = 8, vector_bytes = 16;
+    constexpr int64_t most_results = 1 << 15;  // of several axes: more have a thread each
     const Operation& operation = *c.operation();
-    const auto columns = c.rank() == 1 ? as_constant(c.shape()[0]) : std::nullopt;
+    const auto columns = c.rank() > 0 ? as_constant(c.shape().back()) : std::nullopt;
     if (!columns || *columns < least_columns) return {};
+    int64_t others = 1;
+    for (int d = 0; d + 1 < c.rank(); ++d) {
+        const auto extent = as_constant(c.shape()[d]);
+        if (!extent || *extent == 0 || others * *extent * *columns > most_results) return {};
+        others *= *extent;
+    }
     const Reduce* reduction = only_reduction(operation.outputs[0].body);
     for (const Operation::Output& output : operation.outputs)
         if (!only_reduction(output.body)) return {};
@@ -127,12 +150,62 @@ std::optional<ColumnReduction> column_reduction_of(const Tensor& c) {
     for (const Expr& value : reduction->values)
         visit(value, [&](const Expr& e) {
             const Read* read = e.as<Read>();
-            if (read && !read->indices.empty() && read->indices.back().same(operation.axes[0]))
+            if (read && !read->indices.empty() && read->indices.back().same(operation.axes.back()))
                 bytes = std::max<int64_t>(bytes, bytes_of(e.type()));
         });
     if (rows < least_rows || bytes == 0) return {};
-    const int64_t neighbours = vector_bytes / bytes;
-    return ColumnReduction{rows, column_threads(rows, *columns, *columns % neighbours == 0 ? neighbours : 1)};
+    const int64_t vector = vector_bytes / bytes,
+                  neighbours = *columns % vector == 0 || *columns >= 8 * vector ? vector : 1;
+    if (rows >= long_rows) return ColumnReduction{rows, column_threads(rows, *columns, neighbours, others)};
+    // One kernel, whose warps have whole sectors of all rows.
+    ColumnThreads threads{.lanes = 32, .rows = 8, .neighbours = neighbours, .chunk = rows};
+    if (neighbours > 1 && *columns % neighbours == 0) threads.lanes = 8, threads.rows = 32;
+    return ColumnReduction{rows, threads};
+}
+
+namespace {
+
+/// Sees what the leaves under the loops are made of, and the innermost loop around each.
+void see_terms(const Stmt& stmt, const Expr& innermost, const std::function<void(const Leaf&, const Expr&)>& see) {
+    if (const Leaf* leaf = stmt.as<Leaf>()) return see(*leaf, innermost);
+    if (const For* loop = stmt.as<For>()) return see_terms(loop->body, loop->variable, see);
+    if (const Allocate* allocation = stmt.as<Allocate>()) return see_terms(allocation->body, innermost, see);
+    if (const Sequence* sequence = stmt.as<Sequence>())
+        for (const Stmt& each : sequence->stmts) see_terms(each, innermost, see);
+}
+
+/// As many as make a vector of what lies side by side for neighbouring terms.
+int64_t neighbours_of_terms(const Schedule& s, Stage stage) {
+    int64_t bytes = 0;
+    auto add = [&](const Expr& e, const Expr& innermost) {
+        const Load* load = e.as<Load>();
+        if (load && load->buffer->memory == Memory::Global && !load->indices.empty() &&
+            load->indices.back().same(innermost))
+            bytes = std::max<int64_t>(bytes, bytes_of(load->buffer->type));
+    };
+    for (const Nest& nest : s.tree().nests)
+        see_terms(nest.body, {}, [&](const Leaf& leaf, const Expr& innermost) {
+            if (leaf.stage != stage.id || leaf.kind != Leaf::Kind::Update) return;
+            for (const StoreTo& store : leaf.stores) visit(store.value, [&](const Expr& e) { add(e, innermost); });
+        });
+    constexpr int64_t vector_bytes = 16;
+    return bytes > 0 ? vector_bytes / bytes : 1;
+}
+
+}  // namespace
+
+bool take_full_reduction(Schedule& s, Stage stage) {
+    constexpr int64_t least = 2048, most = int64_t{1} << 50;  // terms
+    if (!s.reduces(stage) || !s.data_loops(stage).empty()) return false;
+    int64_t count = 1;
+    for (const Loop& loop : reduce_loops(s, stage)) {
+        const auto extent = as_constant(s.extent(loop));
+        if (!extent || *extent == 0) return false;
+        count = std::min(count, most / *extent) * *extent;
+    }
+    if (count < least) return false;
+    const int64_t neighbours = neighbours_of_terms(s, stage);
+    return take_steps(s, stage, [&](Schedule& trial) { schedule_full_reduction(trial, stage, count, neighbours); });
 }
 
 }  // namespace tw::schedules

@@ -12,28 +12,31 @@ struct ColumnThreads {
     int64_t lanes = 32, rows = 8, neighbours = 8;
     int64_t chunk = 256;  ///< rows a block; all rows if there are no more
 };
-/// Chunks of about two waves of blocks on a large GPU, at least 8 rows a thread. Throws Error if there are no
-/// neighbours.
-ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours, TW_HERE);
+/// Chunks of about two waves of blocks on a large GPU, at least 8 rows a thread; `others`: as many matrices of so many
+/// rows and columns. Throws Error if there are no neighbours.
+ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours, int64_t others = 1, TW_HERE);
 
-/// Schedules `y` over columns, whose reduce axes together are `rows` rows. Over (other, columns) too, if they are one
-/// chunk.
+/// Schedules `y` over columns, or over (others.., columns), whose reduce axes together are `rows` rows.
 void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const ColumnThreads& shape, TW_HERE);
 
-/// Schedules a scalar `y` with one reduce axis of `count` terms: vectors of `neighbours`, several in flight a thread.
-/// Combine::Atomic: the blocks add to y, without a second kernel behind.
-void schedule_full_reduction(Schedule& s, const Tensor& y, int64_t count, int64_t neighbours,
+/// Schedules a scalar `y` whose reduce axes have `count` terms together: vectors of `neighbours`, several in flight a
+/// thread. Combine::Atomic: the blocks add to y, without a second kernel behind.
+void schedule_full_reduction(Schedule& s, const StageRef& y, int64_t count, int64_t neighbours,
                              Combine combine = Combine::Workspace, TW_HERE);
 
 /// Schedules a reduction without data axes for one block: its threads share the terms.
 void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t threads = 256, int64_t neighbours = 1,
                               TW_HERE);
 
-/// Results side by side in what is read, each of so many terms that blocks share them.
+/// Results side by side in what is read, each of so many terms that threads share them.
 struct ColumnReduction {
     int64_t rows;
     ColumnThreads threads;
 };
 std::optional<ColumnReduction> column_reduction_of(const Tensor& c);
+
+/// schedule_full_reduction of a scalar with so many terms that all threads of a block, or blocks, share them, if steps
+/// and passes take it. Whether it was scheduled.
+bool take_full_reduction(Schedule& s, Stage stage);
 
 }  // namespace tw::schedules

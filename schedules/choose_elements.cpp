@@ -1,0 +1,274 @@
+#include "schedules/choose_elements.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dsl/deep.h"
+#include "dsl/edit.h"
+#include "dsl/simplify.h"
+#include "schedules/elements_beside.h"
+#include "schedules/share_reduction.h"
+#include "schedules/take_steps.h"
+#include "schedules/whole_tiles.h"
+
+namespace tw::schedules {
+namespace {
+
+constexpr int64_t Threads = 256, FewThreads = 64, WarpThreads = 32;
+constexpr int64_t MostBytes = 16, MostSteps = 4;  // of a vector; of a thread
+constexpr int64_t BytesWanted = 32;               // that a thread loads before it needs them
+constexpr int64_t MostOperations = 1 << 13;       // that a thread's elements are made of, unrolled
+constexpr int64_t MostOperationsOfOne = 1 << 12;  // beyond, building twice takes too long
+constexpr int64_t TileSide = 64, TileThreads = 256, FewTiles = 4;
+constexpr int64_t MostTileBytes = 48 << 10;  // of shared memory: four blocks side by side at least
+constexpr double Scattered = 9;              // of cost_of: eight lines a request of a warp
+
+/// Elements of a thread: `steps` vectors, those of its block's other threads between them.
+struct Spread {
+    int64_t threads = Threads, vector = 1, steps = 1;
+    int64_t elements() const { return threads * vector * steps; }
+};
+
+double cost_of_all(const Elements& elements, int64_t vector) {
+    double cost = 0;
+    for (const ElementAccess& access : elements.accesses) cost += cost_of(elements, access, vector);
+    return cost;
+}
+
+/// What is stored as one leaves by one request.
+int64_t cheapest_vector(const Elements& elements) {
+    int64_t best = 1, bytes = 1;
+    for (const ElementAccess& access : elements.accesses)
+        if (access.is_store) bytes = std::max<int64_t>(bytes, bytes_of(access.buffer->type));
+    double least = cost_of_all(elements, 1);
+    for (int64_t vector = 2; vector * bytes <= MostBytes; vector *= 2)
+        if (const double cost = cost_of_all(elements, vector); cost < least) least = cost, best = vector;
+    return best;
+}
+
+/// Not what all elements read, like a bias.
+bool is_large(const Elements& elements, const ElementAccess& access) {
+    return size_of(*access.buffer).value_or(elements.count()) >= elements.count() / 4;
+}
+
+int64_t steps_of(const Elements& elements, int64_t vector) {
+    int64_t bytes = 0;
+    for (const ElementAccess& access : elements.accesses)
+        if (!access.is_store && is_large(elements, access)) bytes += vector * bytes_of(access.buffer->type);
+    return std::clamp<int64_t>(BytesWanted / std::max<int64_t>(bytes, 1), 1, MostSteps);
+}
+
+/// Vectors, if there are threads enough; blocks for all multiprocessors first.
+Spread spread_of(const Elements& elements, const Target& target) {
+    Spread spread{.vector = cheapest_vector(elements)};
+    spread.steps = steps_of(elements, spread.vector);
+    while (spread.vector * spread.steps > 1 && spread.vector * spread.steps * elements.operations > MostOperations)
+        (spread.steps > 1 ? spread.steps : spread.vector) /= 2;
+    const int64_t blocks = std::max(target.multiprocessors, 1);
+    auto has_blocks = [&](int64_t wanted) { return divided(elements.count(), spread.elements()) >= wanted; };
+    while (!has_blocks(2 * blocks) && spread.steps > 1) spread.steps /= 2;
+    while (!has_blocks(2 * blocks) && spread.threads > FewThreads) spread.threads /= 2;
+    while (!has_blocks(blocks) && spread.vector > 1) spread.vector /= 2;
+    return spread;
+}
+
+void spread_vectors(Schedule& s, Stage stage, const Spread& spread) {
+    auto [block, inside] =
+        s.split(s.fuse(s.data_loops(stage), "all"), spread.elements(), Tail::Mask, {"block", "in_block"});
+    auto [step, part] = s.split(inside, spread.threads * spread.vector, {"step", "in_step"});
+    auto [lane_of, element] = s.split(part, spread.vector, {"t", "element"});
+    s.order({block, lane_of, step, element});
+    s.bind(block, grid.x);
+    s.bind(lane_of, thread);
+    s.unroll(step);
+    if (spread.vector > 1) s.bind(element, tw::vector);
+}
+
+/// An element of a tensor that is there, and what computes it, or the input.
+struct TurnedOperand {
+    ElementAccess access;
+    StageRef handle;
+};
+std::optional<StageRef> handle_of(const Schedule& s, const BufferNode& buffer) {
+    for (const Stage& stage : s.all_stages())
+        if (s.name(stage) == buffer.name) return stage;
+    for (const auto& operation : operations_of(s.outputs()))
+        if (operation->is_input() && operation->name == buffer.name) return StageRef(Tensor(operation, 0));
+    return {};
+}
+
+/// Operands whose rows run along the loop `along`, an outer one; from `first` on up to there loops run through their
+/// memory as one.
+struct Turned {
+    std::vector<TurnedOperand> operands;
+    size_t first = 0, along = 0;
+};
+
+/// The loop along which neighbours of the buffer are, if that is none of the innermost's.
+std::optional<size_t> row_of(const Elements& elements, const Affine& place) {
+    const auto last = coefficient(place, elements.loops.back());
+    if (!last || *last == 0 || *last == 1) return {};
+    for (size_t l = elements.loops.size() - 1; l-- > 0;)
+        if (coefficient(place, elements.loops[l]) == 1 && elements.extents[l] > 1) return l;
+    return {};
+}
+
+bool is_read_once(const Elements& elements, const ElementAccess& access) {
+    return std::ranges::count_if(elements.accesses,
+                                 [&](const ElementAccess& other) { return other.buffer == access.buffer; }) == 1;
+}
+
+std::optional<Turned> turned_operands(const Schedule& s, const Elements& elements, int64_t vector) {
+    Turned turned;
+    for (const ElementAccess& access : elements.accesses) {
+        if (access.is_store || access.is_guarded || !is_large(elements, access)) continue;
+        if (cost_of(elements, access, vector) < Scattered || !is_read_once(elements, access)) continue;
+        const auto along = row_of(elements, affine_of(access.place));
+        if (!along || (!turned.operands.empty() && *along != turned.along)) continue;
+        const auto handle = handle_of(s, *access.buffer);
+        if (!handle) continue;
+        turned.along = *along;
+        turned.operands.push_back({access, *handle});
+    }
+    if (turned.operands.empty()) return {};
+    auto follows = [&](size_t l) {  // the loop inside of it, in the memory of all
+        return std::ranges::all_of(turned.operands, [&](const TurnedOperand& operand) {
+            const Affine place = affine_of(operand.access.place);
+            const auto outer = coefficient(place, elements.loops[l]), inner = coefficient(place, elements.loops[l + 1]);
+            return outer && inner && *outer == *inner * elements.extents[l + 1];
+        });
+    };
+    for (turned.first = turned.along; turned.first > 0 && follows(turned.first - 1);) --turned.first;
+    return turned;
+}
+
+/// Tiles of the axes up to `along` and of those behind it.
+struct Tile {
+    int64_t neighbours, columns, lanes, rows_of_threads;
+};
+Tile tile_of(const Elements& elements, const Turned& turned) {
+    int64_t columns = 1, bytes = 1;
+    for (size_t l = turned.along + 1; l < elements.extents.size(); ++l) columns *= elements.extents[l];
+    for (const ElementAccess& access : elements.accesses)
+        if (access.is_store) bytes = std::max<int64_t>(bytes, bytes_of(access.buffer->type));
+    Tile tile{.neighbours = std::gcd(16 / bytes, columns), .columns = 0, .lanes = 0, .rows_of_threads = 0};
+    tile.columns = std::min(columns, TileSide);
+    tile.lanes = tile.columns / tile.neighbours;
+    tile.rows_of_threads = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(TileThreads / tile.lanes)));
+    tile.rows_of_threads = std::min(tile.rows_of_threads, TileSide);
+    return tile;
+}
+
+/// In shared memory; and for so many multiprocessors that it is worthwhile.
+bool has_room(const Elements& elements, const Turned& turned, const Target& target) {
+    int64_t bytes = 0;
+    for (const TurnedOperand& operand : turned.operands)
+        bytes += TileSide * TileSide * bytes_of(operand.access.buffer->type);
+    return bytes <= MostTileBytes &&
+           elements.count() >= std::max<int64_t>(FewTiles, target.multiprocessors / 8) * TileSide * TileSide;
+}
+
+void spread_tiles(Schedule& s, Stage stage, const Turned& turned, const Tile& tile) {
+    const std::vector<Loop> loops = s.data_loops(stage);
+    const auto first = loops.begin() + static_cast<std::ptrdiff_t>(turned.first),
+               own = loops.begin() + static_cast<std::ptrdiff_t>(turned.along) + 1;
+    const bool joins = own - first > 1 || loops.end() - own > 1 || first != loops.begin();
+    const Loop i = s.fuse({first, own}, "i"), j = s.fuse({own, loops.end()}, "j");
+    auto [block_i, tile_i] = s.split(i, TileSide, Tail::Mask, {"block_i", "tile_i"});
+    auto [block_j, tile_j] = s.split(j, tile.columns, Tail::Mask, {"block_j", "tile_j"});
+    auto [step, row] = s.split(tile_i, tile.rows_of_threads, {"step", "row"});
+    auto [lane_of, element] = s.split(tile_j, tile.neighbours, {"t", "element"});
+    std::vector<Loop> blocks{loops.begin(), first};
+    blocks.insert(blocks.end(), {block_i, block_j});
+    std::vector<Loop> order = blocks;
+    order.insert(order.end(), {row, lane_of, step, element});
+    s.order(order);
+    const Loop block = s.fuse(blocks, "block");
+    s.bind(block, grid.x);
+    s.bind(row, thread);
+    s.bind(lane_of, thread);
+    if (tile.neighbours > 1) s.bind(element, tw::vector);
+    for (const TurnedOperand& operand : turned.operands) {
+        if (joins)
+            s.stage(stage, operand.handle, Memory::Shared, block, As::Matrix);
+        else
+            s.stage(stage, operand.handle, Memory::Shared, block);
+    }
+}
+
+bool takes_tiles(Schedule& s, Stage stage, const Elements& elements, int64_t vector) {
+    const auto turned = turned_operands(s, elements, vector);
+    if (!turned || !has_room(elements, *turned, s.target())) return false;
+    const Tile tile = tile_of(elements, *turned);
+    if (!take_steps(s, stage, [&](Schedule& trial) { spread_tiles(trial, stage, *turned, tile); })) return false;
+    std::vector<std::string> names;
+    for (const TurnedOperand& operand : turned->operands) names.push_back("'" + operand.access.buffer->name + "'");
+    Edit::note(s, fmt::format("'{}': tiles of {} x {}, through shared memory: rows of {} run along another axis",
+                              s.name(stage), TileSide, tile.columns, fmt::join(names, ", ")));
+    return true;
+}
+
+/// Vectors along rows, which all of the stages have alike: those of `beside` are made by the threads that make
+/// `stage`'s.
+void spread_beside(Schedule& s, Stage stage, const std::vector<Stage>& beside, const Spread& spread) {
+    std::vector<Loop> rows = s.data_loops(stage);
+    auto [tile, inside] = s.split(rows.back(), spread.threads * spread.vector, Tail::Mask, {"tile", "in_tile"});
+    auto [lane_of, element] = s.split(inside, spread.vector, {"t", "element"});
+    rows.back() = tile;
+    s.bind(s.fuse(rows, "block"), grid.x);
+    s.bind(lane_of, thread);
+    if (spread.vector > 1) s.bind(element, tw::vector);
+    for (const Stage& other : beside) {
+        s.at(other, lane_of);
+        if (spread.vector > 1) s.bind(s.data_loops(other).back(), tw::vector);
+    }
+}
+
+/// Rows of whole vectors for at least a warp each.
+bool takes_beside(Schedule& s, Stage stage, const Elements& elements) {
+    const std::vector<Stage> beside = outputs_beside(s, stage, elements);
+    if (beside.empty()) return false;
+    const Elements all = together(s, elements, beside);
+    Spread spread = spread_of(all, s.target());
+    const int64_t row = elements.extents.back();
+    if (row % spread.vector != 0 || row < WarpThreads * spread.vector) return false;
+    if (turned_operands(s, all, spread.vector)) return false;
+    spread.threads = std::min(spread.threads, rounded_up(row / spread.vector, WarpThreads));
+    if (!take_steps(s, stage, [&](Schedule& trial) { spread_beside(trial, stage, beside, spread); })) return false;
+    std::vector<std::string> names;
+    for (const Stage& other : beside) names.push_back("'" + s.name(other) + "'");
+    Edit::note(s, fmt::format("'{}': vectors of {} elements, with those of {} beside them", s.name(stage),
+                              spread.vector, fmt::join(names, ", ")));
+    return true;
+}
+
+bool takes_vectors(Schedule& s, Stage stage, const Spread& spread) {
+    if (spread.vector * spread.steps == 1) return false;
+    if (!take_steps(s, stage, [&](Schedule& trial) { spread_vectors(trial, stage, spread); })) return false;
+    const std::string of =
+        spread.vector == 1 ? "single elements" : fmt::format("vectors of {} elements", spread.vector);
+    Edit::note(s, fmt::format("'{}': {}, {} a thread", s.name(stage), of, spread.steps));
+    return true;
+}
+
+}  // namespace
+
+void schedule_elements(Schedule& s, Stage stage) {
+    if (stands_beside(s, stage)) return;
+    const auto elements = elements_of(s, stage);
+    if (!elements || elements->operations > MostOperationsOfOne) return spread_results(s, stage, Threads);
+    with_room_for(elements->depth, [&] {
+        const Spread spread = spread_of(*elements, s.target());
+        if (takes_tiles(s, stage, *elements, spread.vector) || takes_beside(s, stage, *elements) ||
+            takes_vectors(s, stage, spread))
+            return;
+        spread_results(s, stage, spread.vector * spread.steps == 1 ? spread.threads : Threads);
+    });
+}
+
+}  // namespace tw::schedules
