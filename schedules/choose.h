@@ -17,10 +17,14 @@ namespace tw::schedules {
 /// images that sums over windows make element by element are tensors of their own (outline_images). Those and products
 /// of matrices have the tiling of their record, if there is one (tuned_records.h) and it can be built. explain() says
 /// so, where each tiling is from, which declarations and records were tried in vain and why, and why sums of products
-/// are not on tensor cores. Reductions of at least 1024 rows to columns that lie side by side (commutative ones) take
-/// schedule_column_reduction; scans run along their loop (schedule_scan); a reduction with few results (commutative ones) shares each among the threads of a warp,
-/// the terms of all its axes, unless several axes have fewer terms than that; all else is one element a thread. Throws
-/// what the other rules' steps throw.
+/// are not on tensor cores. What is reduced and made along the same rows (row_groups: softmax, norms, their
+/// gradients, any formula of a row's elements and its numbers, with any number of outputs) is one kernel, by the
+/// schedules of hand-made ones (row_schedules): rows that registers hold are read once and kept there, of longer ones,
+/// reductions that need each other's results in exponents go through them together; declare_rows() declares what is
+/// kept. Reductions of at least 1024 rows to columns that lie side by side (commutative ones) take
+/// schedule_column_reduction; scans run along their loop (schedule_scan); a reduction with few results (commutative
+/// ones) shares each among the threads of a warp, the terms of all its axes, unless several axes have fewer terms than
+/// that; all else is one element a thread. Throws what the other rules' steps throw.
 ///
 /// A function, and a value that nn::Operator takes as one.
 struct ChooseSchedule {
