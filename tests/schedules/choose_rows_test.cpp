@@ -144,6 +144,9 @@ TEST(ChooseRows, NeedNothingOfThemselvesThroughOthers) {
     const Tensor column = compute("column", {64}, [&](Expr j) { return sum(x(n, j) * m(n), n); });
     const Tensor y = compute("y", {64}, [&](Expr i) { return sum(x(i, q) * column(q), q) + m(i); });
     EXPECT_EQ(kernels_of({y}), 3u);
+    const std::string how = choose_schedule({y}, target("sm_90a")).explain();
+    EXPECT_THAT(how, testing::HasSubstr("'m': rows of 64 elements"));
+    EXPECT_THAT(how, testing::HasSubstr("'y': rows of 64 elements"));
 }
 
 TEST(ChooseRows, SayHowTheyAreMade) {
