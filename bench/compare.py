@@ -3,6 +3,7 @@
 
     bench/compare.py memory                       one suite with its own cases, bench/cases/memory.jsonl
     bench/compare.py gemm --cases FILE            with yours: JSON lines as in bench/cases/gemm.jsonl
+    bench/compare.py memory --cases bench/cases/memory-automatic.jsonl   kernels, and NAME_automatic: what they declare, scheduled by rule
     bench/compare.py gemm --random 40             shapes that are drawn; the seed is printed, --seed draws them again
     bench/compare.py conv --random 40 --tuned 8   and the best tiling that is found in 8 seconds beside the one taken
     bench/compare.py gemm --random 40 --dry-run compile   whether they compile, for sm_90a; needs no GPU; or a file's cases

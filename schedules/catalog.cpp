@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "dsl/edit.h"
+#include "schedules/choose.h"
 #include "schedules/convolution_entries.h"
 #include "schedules/elementwise.h"
 #include "schedules/families.h"
@@ -323,6 +324,25 @@ std::vector<CatalogEntry> make_catalog() {
 
 }  // namespace
 
+namespace {
+
+/// What the entry of the name before "_automatic" declares, as choose_schedule schedules it.
+std::optional<CatalogEntry> automatic_entry(const std::string& name) {
+    constexpr std::string_view suffix = "_automatic";
+    if (!name.ends_with(suffix)) return {};
+    const CatalogEntry* by_hand = find_library_kernel(name.substr(0, name.size() - suffix.size()));
+    if (!by_hand) return {};
+    CatalogEntry entry = *by_hand;
+    entry.name = name;
+    entry.description += ", scheduled by rule";
+    entry.make = [make = by_hand->make](const Target& target) {
+        return choose_schedule(make(target).outputs(), target);
+    };
+    return entry;
+}
+
+}  // namespace
+
 const std::vector<CatalogEntry>& catalog() {
     static const std::vector<CatalogEntry> entries = make_catalog();
     return entries;
@@ -332,8 +352,9 @@ const CatalogEntry* find_library_kernel(const std::string& name) {
     for (const CatalogEntry& entry : catalog())
         if (entry.name == name) return &entry;
     static std::map<std::string, CatalogEntry> made;
-    for (const auto entry_of : {entry_by_family, tensor_product_entry, attention_kind_entry, convolution_entry,
-                                fused_convolution_entry, depthwise_entry, linear_cross_entropy_entry})
+    for (const auto entry_of :
+         {automatic_entry, entry_by_family, tensor_product_entry, attention_kind_entry, convolution_entry,
+          fused_convolution_entry, depthwise_entry, linear_cross_entropy_entry})
         if (auto entry = entry_of(name)) return &made.try_emplace(name, *entry).first->second;
     static const std::regex product("product_([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_ab)?(_tile(.+))?");
     std::smatch match;

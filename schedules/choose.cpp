@@ -9,7 +9,10 @@
 #include "dsl/edit.h"
 #include "schedules/channels_last.h"
 #include "schedules/choose_elements.h"
+#include "schedules/choose_rows.h"
 #include "schedules/choose_windows.h"
+#include "schedules/deciding_lengths.h"
+#include "schedules/declare_rows.h"
 #include "schedules/elementwise.h"
 #include "schedules/explain_units.h"
 #include "schedules/long_reductions.h"
@@ -30,38 +33,6 @@ namespace {
 
 constexpr int64_t Threads = 256;
 
-/// Sharing a reduction changes the order of its terms.
-bool may_reorder(const std::vector<Tensor>& outputs) {
-    bool commutative = true;
-    for (const auto& operation : operations_of(outputs))
-        for (const auto& output : operation->outputs) {
-            if (operation->is_input()) continue;
-            visit(output.body, [&](const Expr& expr) {
-                if (const Reduce* reduce = expr.as<Reduce>()) commutative &= reduce->reducer->commutative;
-            });
-        }
-    return commutative;
-}
-
-/// What tells elements how many terms they have: loops do not compute that.
-std::vector<Tensor> deciding_lengths(const std::vector<Tensor>& outputs) {
-    std::vector<Tensor> deciding;
-    auto add_reads = [&](const Expr& extent) {
-        visit(extent, [&](const Expr& e) {
-            const Read* read = e.as<Read>();
-            if (read && !read->operation->is_input()) deciding.emplace_back(read->operation, read->output);
-        });
-    };
-    auto add_axes = [&](const Expr& e) {
-        const Reduce* reduce = e.as<Reduce>();
-        for (const Expr& axis : reduce ? reduce->axes : std::vector<Expr>()) add_reads(axis.as<Variable>()->extent);
-    };
-    for (const auto& operation : operations_of(outputs))
-        for (const auto& output : operation->outputs)
-            if (!operation->is_input()) visit(output.body, add_axes);
-    return deciding;
-}
-
 /// A convolution that was declared anew in vain.
 struct LeftOver {
     Tensor given;
@@ -72,9 +43,11 @@ struct LeftOver {
 
 class Chooser {
 public:
-    Chooser(const RedeclaredConvolutions& declared, const MovedChannels& moved, const Target& target)
+    Chooser(const RedeclaredConvolutions& declared, const MovedChannels& moved,
+            const std::vector<std::string>& copied_rows, const Target& target)
         : declared_(declared),
           moved_(moved),
+          copied_rows_(copied_rows),
           outputs_(declared.outputs),
           target_(target),
           unscheduled_(outputs_, target),
@@ -92,6 +65,7 @@ public:
         std::optional<Schedule> best;
         for (const auto& operation : operations_of(outputs_))
             if (!operation->is_input()) tile(Tensor(operation, 0), best);
+        if (auto found = choose_rows()) best = std::move(found);
         if (!best) best = scheduled();
         for (const Tensor& result : moved_.results)
             notes_.push_back(fmt::format("'{}' {}", result.name(),
@@ -101,6 +75,9 @@ public:
         for (const std::string& note : notes_) Edit::note(*best, note);
         return std::move(*best);
     }
+
+    /// A name of each group of rows that is no kernel.
+    const std::vector<std::string>& rows_in_vain() const { return rows_.in_vain; }
 
     /// Of tensors that were declared anew, those that could not be tiled as they are now, and those that have not the
     /// tiling of their record.
@@ -197,6 +174,25 @@ private:
         const Stage stage = unscheduled_[c];
         return wants_sorting(unscheduled_, stage) || scanned_loop(unscheduled_, stage);
     }
+
+    std::optional<Schedule> choose_rows() {
+        auto is_taken = [&](const OperationRef& operation) {
+            const Stage stage = unscheduled_[Tensor(operation, 0)];
+            return is_tiled(unscheduled_, stage) || copy_at(unscheduled_, stage) ||
+                   (is_stored(unscheduled_, stage) && !is_output(unscheduled_, stage) && !unscheduled_.reduces(stage));
+        };
+        auto is_copy = [&](const OperationRef& operation) {
+            return std::ranges::find(copied_rows_, operation->name) != copied_rows_.end();
+        };
+        auto found = rows_.choose(outputs_, {is_taken, is_copy}, [&](std::string& why) {
+            auto schedule = lowered(true);
+            why = refusal_;
+            return schedule;
+        });
+        notes_.insert(notes_.end(), rows_.notes.begin(), rows_.notes.end());
+        return found;
+    }
+
     bool is_output(const Schedule& s, Stage stage) const {
         return std::any_of(outputs_.begin(), outputs_.end(), [&](const Tensor& t) { return s[t].id == stage.id; });
     }
@@ -245,11 +241,6 @@ private:
                    const std::vector<Tensor>& phases = depthwise.convolution.sums;
                    return holds(phases, c) && !phases[0].same(c);
                });
-    }
-    static Tensor totals_of(const TiledProduct& p) {
-        if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles)) return windows->totals;
-        if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles)) return halo->totals;
-        return {};
     }
 
     /// Made together with the output that alone reads it, or by itself.
@@ -310,14 +301,15 @@ private:
     Schedule scheduled() const {
         Schedule s = unscheduled_;
         for (Stage stage : s.all_stages())
-            if (!is_stored(s, stage)) s.inline_stage(stage);
+            if (!is_stored(s, stage) && !rows_.holds(s, stage)) s.inline_stage(stage);
         std::vector<Stage> others = s.all_stages();
-        std::erase_if(others, [&](Stage stage) { return is_tiled(s, stage); });
+        std::erase_if(others, [&](Stage stage) { return is_tiled(s, stage) || rows_.holds(s, stage); });
         // Those that read others first: a result that leaves through shared memory has its readers read a copy.
         const auto copies = std::ranges::partition(others, [&](Stage stage) { return !copy_at(s, stage); });
         for (Stage stage : copies) schedule_other(s, stage);
         others.erase(copies.begin(), copies.end());
         std::for_each(tiled_.rbegin(), tiled_.rend(), [&](const TiledProduct& p) { schedule_tiled(s, p); });
+        rows_.schedule(s);  // before others, which outputs that are free may stand beside
         for (Stage stage : others) schedule_other(s, stage);
         return s;
     }
@@ -385,13 +377,15 @@ private:
 
     const RedeclaredConvolutions& declared_;
     const MovedChannels& moved_;
+    const std::vector<std::string>& copied_rows_;
     const std::vector<Tensor>& outputs_;
     const Target& target_;
     Schedule unscheduled_;
     std::vector<Tensor> deciding_;  // of lengths
     bool shareable_;
     std::vector<TiledProduct> tiled_;
-    std::string refusal_;       // of the last tiling of a product on tensor cores
+    ChosenRows rows_;
+    std::string refusal_;       // of the last tiling of a product on tensor cores, or of rows
     std::vector<Tried> tried_;  // what was to be first before others
     std::vector<std::string> notes_;
 };
@@ -399,19 +393,20 @@ private:
 struct Chosen {
     Schedule schedule;
     std::vector<Tensor> moved_in_vain;
+    std::vector<std::string> rows_in_vain;
 };
 /// Convolutions that cannot be tiled as they are declared anew are taken by the model, or as they were given.
-Chosen chosen(const MovedChannels& moved, const Target& target) {
+Chosen chosen(const MovedChannels& moved, const std::vector<std::string>& copied_rows, const Target& target) {
     Exceptions exceptions;
     std::vector<std::string> left;
     for (;;) {
         const RedeclaredConvolutions declared = redeclare_convolutions(moved.outputs, exceptions, target);
-        Chooser chooser(declared, moved, target);
+        Chooser chooser(declared, moved, copied_rows, target);
         Schedule s = chooser.run();
         const std::vector<LeftOver> left_over = chooser.left_over();
         if (left_over.empty()) {
             for (const std::string& why : left) Edit::note(s, why);
-            return {std::move(s), chooser.moved_in_vain()};
+            return {std::move(s), chooser.moved_in_vain(), chooser.rows_in_vain()};
         }
         for (const LeftOver& each : left_over) {
             (each.is_fused         ? exceptions.apart
@@ -423,23 +418,34 @@ Chosen chosen(const MovedChannels& moved, const Target& target) {
     }
 }
 
+/// Channels that were moved in vain stay.
+Chosen with_moved_channels(const DeclaredRows& rows, const Target& target) {
+    const SumsTogether summed = sums_together(rows.outputs);
+    const OutlinedImages outlined =
+        target.has_wgmma && target.has_tma ? outline_images(summed.outputs) : OutlinedImages{summed.outputs, {}};
+    for (UnmovedChannels left;;) {
+        const MovedChannels moved = move_channels(outlined.outputs, left, target);
+        Chosen found = chosen(moved, rows.copies, target);
+        if (found.moved_in_vain.empty()) {
+            for (const auto* notes : {&rows.notes, &summed.notes, &outlined.notes})
+                for (const std::string& note : *notes) Edit::note(found.schedule, note);
+            return found;
+        }
+        left.add(found.moved_in_vain, moved);
+    }
+}
+
 }  // namespace
 
 Schedule ChooseSchedule::operator()(const std::vector<Tensor>& outputs, const Target& target,
                                     std::source_location where) const {
     CalledFrom caller(where);
-    const SumsTogether summed = sums_together(outputs);
-    const OutlinedImages outlined =
-        target.has_wgmma && target.has_tma ? outline_images(summed.outputs) : OutlinedImages{summed.outputs, {}};
-    for (UnmovedChannels left;;) {
-        const MovedChannels moved = move_channels(outlined.outputs, left, target);
-        auto [schedule, in_vain] = chosen(moved, target);
-        if (in_vain.empty()) {
-            for (const auto* notes : {&summed.notes, &outlined.notes})
-                for (const std::string& note : *notes) Edit::note(schedule, note);
-            return std::move(schedule);
-        }
-        left.add(in_vain, moved);
+    for (std::vector<std::string> without;;) {
+        Chosen found = with_moved_channels(declare_rows(outputs, without), target);
+        const size_t before = without.size();
+        for (const std::string& name : found.rows_in_vain)
+            if (std::ranges::find(without, name) == without.end()) without.push_back(name);
+        if (without.size() == before) return std::move(found.schedule);
     }
 }
 

@@ -17,12 +17,16 @@ namespace tw::schedules {
 /// with its kernel (channel_sums), over a raster what makes its image, too (made_image); images that sums over windows
 /// make element by element are tensors of their own (outline_images). Products have the tiling of their record, if
 /// there is one (tuned_records.h) that can be built. explain() says so, where each tiling is from, which declarations
-/// and records were tried in vain and why, and why sums of products are not on tensor cores. Commutative reductions of
-/// at least 32 rows to columns that lie side by side take schedule_column_reduction, of at least 2048 terms to a scalar
-/// schedule_full_reduction, others with few results share each among the threads of a warp, the terms of all its axes,
-/// unless several axes have fewer terms than that; scans run along their loop (schedule_scan). What reduces nothing
-/// takes schedule_elements (choose_elements.h), in vectors or tiles, as explain() says; all else is one element a
-/// thread. Throws what the other rules' steps throw.
+/// and records were tried in vain and why, and why sums of products are not on tensor cores. What is reduced and made
+/// along the same rows (row_groups: softmax, norms, their gradients, any formula of a row's elements and its numbers,
+/// with any number of outputs) is one kernel, by the schedules of hand-made ones (row_schedules): rows that registers
+/// hold are read once and kept there, of longer ones, reductions that need each other's results in exponents go through
+/// them together; declare_rows() declares what is kept. Other commutative reductions of at least 32 rows to columns
+/// that lie side by side take schedule_column_reduction, of at least 2048 terms to a scalar schedule_full_reduction,
+/// others with few results share each among the threads of a warp, the terms of all its axes, unless several axes have
+/// fewer terms than that; scans run along their loop (schedule_scan). What reduces nothing takes schedule_elements
+/// (choose_elements.h), in vectors or tiles, as explain() says; all else is one element a thread. Throws what the other
+/// rules' steps throw.
 ///
 /// A function, and a value that nn::Operator takes as one.
 struct ChooseSchedule {

@@ -90,9 +90,12 @@ void spread_parts(Schedule& s, const StageRef& stage, const Parts& given, int64_
     if (some_partial) s.cut(step, where_partial(parts));
 }
 
-/// The stage's loop along the row: its reduce loop or its last one.
-void spread_stage(Schedule& s, const StageRef& stage, bool whole, const RowThreads& shape) {
-    spread(s, stage, s.reduces(stage) ? s.reduce(stage) : s.all_loops(stage).back(), whole, shape);
+/// The stage's loop along the row: its reduce loop or its last ones.
+void spread_stage(Schedule& s, const StageRef& stage, bool whole, const RowThreads& shape, size_t dimensions) {
+    const std::vector<Loop> loops = s.all_loops(stage);
+    Loop along = s.reduces(stage) ? s.reduce(stage) : loops.back();
+    if (dimensions > 1) along = s.fuse({loops.end() - static_cast<std::ptrdiff_t>(dimensions), loops.end()}, "column");
+    spread(s, stage, along, whole, shape);
 }
 
 /// How many loops of a stage run along rows: those of the reductions along them.
@@ -178,8 +181,17 @@ RowThreads row_threads(int64_t columns, int64_t neighbours) {
 
 void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& given, std::source_location where) {
     CalledFrom caller(where);
+    schedule_cooperative_rows(s, {y}, producers_of(s, s[y]), given, where);
+}
+
+void schedule_cooperative_rows(Schedule& s, const std::vector<Tensor>& results, const std::vector<Stage>& made,
+                               const RowThreads& given, std::source_location where) {
+    CalledFrom caller(where);
+    const Tensor& y = results.at(0);
     const Stage last = s[y];
-    std::vector<Stage> stages = producers_of(s, last);
+    std::set<int> stored;
+    for (const Tensor& result : results) stored.insert(s[result].id);
+    std::vector<Stage> stages = made;
     std::reverse(stages.begin(), stages.end());  // readers first
     const size_t rank = rank_of_rows(s, stages);
     user_check(rank > 0, where,
@@ -194,11 +206,13 @@ void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& g
     const RowThreads shape = fewer_threads(s, stages, given, kept, !dividing.empty());
     std::map<int, Parts> parts;
     for (const Stage& stage : dividing) parts.emplace(stage.id, in_parts(s, stage, shape));
-    std::set<int> along_columns;
+    std::map<int, size_t> along_columns;  // how many dimensions
     for (const Stage& stage : stages)
-        if (has_columns(s, stage, rank)) along_columns.insert(stage.id);
+        if (has_columns(s, stage, rank)) along_columns[stage.id] = s.data_loops(stage).size() - rank;
+    const auto stored_columns =
+        std::ranges::count_if(along_columns, [&](const auto& each) { return stored.contains(each.first); });
     const int64_t kept_elements =
-        columns_of(s, stages) * static_cast<int64_t>(along_columns.size() - along_columns.count(last.id));
+        columns_of(s, stages) * (static_cast<int64_t>(along_columns.size()) - static_cast<int64_t>(stored_columns));
     std::vector<Loop> rows = s.data_loops(y);
     rows.resize(rank);
     Loop row = bind_rows(s, rows, shape.rows);
@@ -212,7 +226,10 @@ void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& g
     share(last);
     for (Stage stage : stages) {
         if (stage.id == last.id) continue;
-        if (s.data_loops(stage).empty()) {
+        if (stored.contains(stage.id)) {
+            s.at(stage, row);
+            share(stage);
+        } else if (s.data_loops(stage).empty()) {
             schedule_block_reduction(s, stage, shape.threads, shape.neighbours);
         } else if (!s.reduces(stage) && (!shape.keep || s.readers(stage).size() == 1)) {
             s.inline_stage(stage);
@@ -224,7 +241,7 @@ void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& g
     }
     if (kept) run_side_by_side(s, y, shape, kept_elements);
     for (auto stage = shared.rbegin(); stage != shared.rend(); ++stage)
-        spread_stage(s, *stage, !kept && s.reduces(*stage), shape);
+        spread_stage(s, *stage, !kept && s.reduces(*stage), shape, along_columns[stage->id]);
 }
 
 }  // namespace tw::schedules

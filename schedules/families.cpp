@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "schedules/array_operators.h"
+#include "schedules/choose_rows.h"
 #include "schedules/cooperative_rows.h"
 #include "schedules/elementwise.h"
 #include "schedules/long_reductions.h"
@@ -47,39 +48,43 @@ int64_t neighbours_of_rows(const KernelRequest& r) {
     return std::gcd(vector_of(r.type), r.pitch ? r.pitch : r.extents[1]);
 }
 
-/// In one pass, where the rules of streams allow it: what a step refuses is decided by steps alone. Long rows that do
-/// not begin at multiples of a vector are aligned; of short ones, neighbouring threads take fewer neighbours.
-std::optional<Schedule> streamed_rows(const std::vector<Tensor>& y, const Tensor& x, const KernelRequest& r,
-                                      const Target& target) {
-    const int64_t columns = r.extents[1], vector = vector_of(r.type), own = neighbours_of_rows(r);
-    const bool aligns = own < vector && columns >= 64 * vector;
+/// The first schedule of rows that can be made: what a step refuses is decided by steps alone.
+std::optional<Schedule> by_rows(const std::vector<Tensor>& y, const RowSchedule& how, const Target& target) {
     try {
         Schedule s(y, target);
-        schedule_streamed_rows(s, y[0], row_chunks(columns, aligns ? vector : own, r.type), aligns ? x : Tensor());
+        if (how.streams)
+            schedule_streamed_rows(s, y[0], how.chunks, how.aligned);
+        else
+            schedule_cooperative_rows(s, y[0], how.threads);
         return s;
     } catch (const Error&) {
         return {};
     }
 }
 
-/// Rows that registers hold stay there; of others, reductions that need each other's results go through them together.
+/// Without reductions, a row's elements are shared. Long rows that do not begin at multiples of a vector are aligned;
+/// of short ones, neighbouring threads take fewer neighbours.
+Schedule shared_elements(const std::vector<Tensor>& y, const Tensor& x, const KernelRequest& r, const Target& target) {
+    const int64_t columns = r.extents[1], vector = vector_of(r.type), own = neighbours_of_rows(r);
+    const bool aligns = own < vector && columns >= 64 * vector;
+    Schedule s(y, target);
+    schedule_streamed_rows(s, y[0], row_chunks(columns, aligns ? vector : own, r.type), aligns ? x : Tensor());
+    return s;
+}
+
 /// `keeps`: the operator is given rows that its schedule may keep in registers; else it says itself what is kept.
 /// `of_kept`: what declares it, in more passes, for rows that registers hold.
 Family row_family(const std::string& name, const std::string& description, double passes, double flops,
                   bool keeps = true, const RowOperator& of_kept = {}) {
     auto make = [declare = row_operators().at(name), of_kept, keeps](const KernelRequest& r, const Target& target) {
         const Tensor x = matrix(r);
-        RowThreads shape = row_threads(r.extents[1], vector_of(r.type));
-        shape.neighbours = neighbours_of_rows(r);
-        const RowOperator& operation = of_kept && shape.keep ? of_kept : declare;
-        std::vector<Tensor> y = operation(keeps ? kept_rows(x) : x, reduce_axis("k", r.extents[1]), r.type);
-        Schedule s(y, target);
-        const std::vector<Stage> stages = s.all_stages();
-        const auto reductions = std::ranges::count_if(stages, [&](const Stage& each) { return s.reduces(each); });
-        if (reductions != 1 && !(keeps && shape.keep))
-            if (auto streamed = streamed_rows(y, x, r, target)) return *streamed;
-        schedule_cooperative_rows(s, y[0], shape);
-        return s;
+        const bool is_kept = row_threads(r.extents[1], vector_of(r.type)).keep;
+        const RowOperator& operation = of_kept && is_kept ? of_kept : declare;
+        const std::vector<Tensor> y = operation(keeps ? kept_rows(x) : x, reduce_axis("k", r.extents[1]), r.type);
+        for (const RowGroup& group : row_groups(y))
+            for (const RowSchedule& how : row_schedules(group))
+                if (auto scheduled = by_rows(y, how, target)) return *scheduled;
+        return shared_elements(y, x, r, target);
     };
     return {.name = name,
             .description = description,

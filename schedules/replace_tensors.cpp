@@ -1,7 +1,18 @@
 #include "schedules/replace_tensors.h"
 
+#include <algorithm>
+
 namespace tw::schedules {
-namespace {
+
+std::vector<Expr> changed_together(const std::vector<Expr>& bodies, const std::function<Expr(const Expr&)>& change) {
+    return children(change(make_expr(Type::I64, Load{nullptr, bodies})));
+}
+
+std::vector<Expr> bodies_of(const Operation& operation) {
+    std::vector<Expr> bodies;
+    for (const Operation::Output& output : operation.outputs) bodies.push_back(output.body);
+    return bodies;
+}
 
 std::shared_ptr<const Operation> declared_again(const Operation& operation, const std::string& name,
                                                 const std::vector<Expr>& bodies) {
@@ -11,15 +22,11 @@ std::shared_ptr<const Operation> declared_again(const Operation& operation, cons
     auto body = [&](const std::vector<Expr>& at) {
         Substitution renamed;
         for (size_t d = 0; d < at.size(); ++d) renamed.emplace_back(operation.axes[d], at[d]);
-        std::vector<Expr> result;
-        for (const Expr& expr : bodies) result.push_back(substitute(expr, renamed));
-        return result;
+        return changed_together(bodies, [&](const Expr& all) { return substitute(all, renamed); });
     };
     return compute_tuple(name, names, {operation.shape.begin(), operation.shape.end()}, body, operation.where)[0]
         .operation();
 }
-
-}  // namespace
 
 Expr Replacement::in(const Expr& body) {
     return transform(body, [&](const Expr& e) -> Expr {
@@ -40,12 +47,9 @@ Tensor Replacement::of(const std::shared_ptr<const Operation>& operation) {
         if (known_.count(each)) continue;
         known_[each] = {each, 0};  // reads nothing that is replaced, unless a body says otherwise
         if (each->is_input()) continue;
-        std::vector<Expr> bodies;
-        bool same = true;
-        for (const Operation::Output& output : each->outputs) {
-            bodies.push_back(in(output.body));
-            same = same && bodies.back().same(output.body);
-        }
+        const std::vector<Expr> own = bodies_of(*each),
+                                bodies = changed_together(own, [&](const Expr&all) { return in(all); });
+        const bool same = std::ranges::equal(own, bodies, [](const Expr& a, const Expr& b) { return a.same(b); });
         if (!same) known_[each] = {declared_again(*each, each->name, bodies), 0};
     }
     return known_.at(operation);

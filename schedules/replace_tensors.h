@@ -1,12 +1,24 @@
 // Declarations that read other tensors instead.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "dsl/tensor.h"
 
 namespace tw::schedules {
+
+/// The bodies of an operation changed as one expression: what they share, as the components of a reduction their terms,
+/// they share afterwards.
+std::vector<Expr> changed_together(const std::vector<Expr>& bodies, const std::function<Expr(const Expr&)>& change);
+/// Of each output.
+std::vector<Expr> bodies_of(const Operation& operation);
+
+/// The operation with other bodies, over its own axes, and another name.
+std::shared_ptr<const Operation> declared_again(const Operation& operation, const std::string& name,
+                                                const std::vector<Expr>& bodies);
 
 /// Remembers what stands for which tensor, and declares anew what reads such ones, directly or through others.
 class Replacement {

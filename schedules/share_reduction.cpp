@@ -23,6 +23,18 @@ std::vector<Loop> even_reduce_loops(const Schedule& s, Stage stage) {
 
 }  // namespace
 
+bool may_reorder(const std::vector<Tensor>& outputs) {
+    bool commutative = true;
+    for (const auto& operation : operations_of(outputs))
+        for (const auto& output : operation->outputs) {
+            if (operation->is_input()) continue;
+            visit(output.body, [&](const Expr& expr) {
+                if (const Reduce* reduce = expr.as<Reduce>()) commutative &= reduce->reducer->commutative;
+            });
+        }
+    return commutative;
+}
+
 void spread_results(Schedule& s, Stage stage, int64_t results) {
     std::vector<Loop> loops = s.data_loops(stage);
     if (loops.empty()) return;

@@ -12,6 +12,8 @@ bool has_few_results(const Schedule& s, Stage stage);
 bool is_worth_sharing(const Schedule& s, Stage stage);
 /// Threads share the terms of all axes that are equally long everywhere, neighbours those of the last.
 void share_reduction(Schedule& s, Stage stage);
+/// Whether no reduction minds that sharing it changes the order of its terms.
+bool may_reorder(const std::vector<Tensor>& outputs);
 /// Whether each element would look at so many terms that it is faster to sort them.
 bool wants_sorting(const Schedule& s, Stage stage);
 

@@ -16,9 +16,13 @@ constexpr int64_t least_threads = 128;  // a block
 
 class StreamedRows {
 public:
-    StreamedRows(Schedule& s, const Tensor& y, const RowChunks& shape, const Tensor& aligned,
-                 std::source_location where)
-        : s_(s), y_(s[y]), shape_(shape), aligned_(aligned), where_(where) {}
+    StreamedRows(Schedule& s, const std::vector<Tensor>& results, const std::vector<Stage>& made,
+                 const RowChunks& shape, const Tensor& aligned, std::source_location where)
+        : s_(s), y_(s[results.at(0)]), shape_(shape), aligned_(aligned), where_(where) {
+        for (const Tensor& result : results) results_.push_back(s[result]);
+        for (const Stage& stage : s.all_stages())
+            if (!holds(made, stage)) others_.push_back(stage);
+    }
 
     void run() {
         const std::vector<Stage> reducing = reductions();
@@ -35,20 +39,34 @@ public:
         for (const Stage& stage : behind_) spread(stage);
         for (const std::vector<Stage>& stages : {parts_, behind_})
             for (const Stage& stage : stages)
-                if (stage.id != y_.id) s_.set_memory(stage, Memory::Registers);
+                if (!holds(results_, stage)) s_.set_memory(stage, Memory::Registers);
     }
 
 private:
+    static bool holds(const std::vector<Stage>& stages, const Stage& stage) {
+        return std::ranges::any_of(stages, [&](const Stage& each) { return each.id == stage.id; });
+    }
+
+    /// What the results are made of, as it is now, producers first.
+    std::vector<Stage> made() const {
+        std::vector<Stage> needed, found = s_.all_stages();
+        for (const Stage& result : results_)
+            for (const Stage& stage : producers_of(s_, result)) needed.push_back(stage);
+        std::erase_if(found, [&](const Stage& stage) { return holds(others_, stage) || !holds(needed, stage); });
+        return found;
+    }
+
     std::vector<Stage> reductions() const {
-        std::vector<Stage> found = producers_of(s_, y_);
+        std::vector<Stage> found = made();
         std::erase_if(found, [&](const Stage& stage) { return !s_.reduces(stage); });
         return found;
     }
 
     /// What has more elements than rows.
     void inline_elements() {
-        for (const Stage& stage : producers_of(s_, y_))
-            if (stage.id != y_.id && !s_.reduces(stage) && s_.data_loops(stage).size() > rank_) s_.inline_stage(stage);
+        for (const Stage& stage : made())
+            if (!holds(results_, stage) && !s_.reduces(stage) && s_.data_loops(stage).size() > rank_)
+                s_.inline_stage(stage);
     }
 
     /// Values of rows are there before their elements.
@@ -60,7 +78,7 @@ private:
         loops.pop_back();
         row_ = bind_rows(s_, loops, shape_.rows);
         spread(y_, column, columns, shape_.neighbours, shifts);
-        behind_ = producers_of(s_, y_);
+        behind_ = made();
         std::erase_if(behind_, [&](const Stage& stage) { return stage.id == y_.id; });
     }
 
@@ -68,7 +86,7 @@ private:
         const std::vector<Stage> whole = reductions();
         const std::vector<StageRef> named(whole.begin(), whole.end());
         const Expr columns = s_.extent(s_.reduce(named.back()));
-        behind_ = producers_of(s_, y_);
+        behind_ = made();
         const Loop terms = aligned(s_.reduce(named.back()));
         const bool shifts = !equal(s_.extent(terms), columns);
         auto [step, in_step] = s_.split(terms, shape_.elements(), Tail::Mask, {"step", "in_step"});
@@ -83,10 +101,8 @@ private:
         s_.bind(share, thread);
         if (parts.size() > 1) s_.stream({parts.begin(), parts.end()}, step);
         for (const Stage& part : parts) unroll_chunk(part);
-        parts_ = producers_of(s_, y_);
-        std::erase_if(parts_, [&](const Stage& stage) {
-            return std::ranges::any_of(behind_, [&](const Stage& other) { return other.id == stage.id; });
-        });
+        parts_ = made();
+        std::erase_if(parts_, [&](const Stage& stage) { return holds(behind_, stage); });
         cut_ends(step, owner, columns, shape_.elements(), shifts);
     }
 
@@ -108,7 +124,10 @@ private:
     void spread(const Stage& stage) {
         if (s_.reduces(stage)) return s_.bind(s_.reduce(stage), thread);
         if (s_.data_loops(stage).size() == rank_) return;
-        const Loop column = s_.data_loops(stage).back();
+        const std::vector<Loop> loops = s_.data_loops(stage);
+        const Loop column = loops.size() == rank_ + 1
+                                ? loops.back()
+                                : s_.fuse({loops.begin() + static_cast<std::ptrdiff_t>(rank_), loops.end()}, "column");
         const Expr columns = s_.extent(column);
         const int64_t all = aligned_.defined() ? as_constant(columns).value_or(1) : 0;
         spread(stage, column, columns, std::gcd(shape_.neighbours, all), false);
@@ -127,6 +146,7 @@ private:
 
     Schedule& s_;
     Stage y_;
+    std::vector<Stage> results_, others_;
     const RowChunks shape_;
     const Tensor aligned_;
     std::source_location where_;
@@ -151,13 +171,19 @@ RowChunks row_chunks(int64_t columns, int64_t neighbours, Type type, std::source
 void schedule_streamed_rows(Schedule& s, const Tensor& y, const RowChunks& shape, const Tensor& aligned,
                             std::source_location where) {
     CalledFrom caller(where);
+    schedule_streamed_rows(s, {y}, producers_of(s, s[y]), shape, aligned, where);
+}
+
+void schedule_streamed_rows(Schedule& s, const std::vector<Tensor>& results, const std::vector<Stage>& made,
+                            const RowChunks& shape, const Tensor& aligned, std::source_location where) {
+    CalledFrom caller(where);
     require_sizes("row chunks",
                   {{"threads", shape.threads},
                    {"rows", shape.rows},
                    {"neighbours", shape.neighbours},
                    {"vectors", shape.vectors}},
                   where);
-    StreamedRows(s, y, shape, aligned, where).run();
+    StreamedRows(s, results, made, shape, aligned, where).run();
 }
 
 }  // namespace tw::schedules

@@ -28,4 +28,9 @@ RowChunks row_chunks(int64_t columns, int64_t neighbours, Type type, TW_HERE);
 /// (Schedule::align), which only the ends of a row take element by element.
 void schedule_streamed_rows(Schedule& s, const Tensor& y, const RowChunks& shape, const Tensor& aligned = {}, TW_HERE);
 
+/// The same of several results over these rows, and of these stages alone, the results among them: others that they
+/// read are kernels of their own.
+void schedule_streamed_rows(Schedule& s, const std::vector<Tensor>& results, const std::vector<Stage>& made,
+                            const RowChunks& shape, const Tensor& aligned = {}, TW_HERE);
+
 }  // namespace tw::schedules

@@ -141,6 +141,12 @@ std::vector<TiledWindows> tilings_with_neighbours(const WindowProduct& windows,
     return found;
 }
 
+Tensor totals_of(const TiledProduct& product) {
+    if (const TiledWindows* windows = std::get_if<TiledWindows>(&product.tiles)) return windows->totals;
+    if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&product.tiles)) return halo->totals;
+    return {};
+}
+
 void schedule_tiled(Schedule& s, const TiledProduct& p) {
     if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles)) {
         const WindowNeighbours around{.beside = windows->beside, .beside_behind = windows->beside_behind};

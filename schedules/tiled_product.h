@@ -41,6 +41,9 @@ struct TiledProduct {
     }
 };
 
+/// Of what it makes, made with it: sums over all pixels; undefined if there are none.
+Tensor totals_of(const TiledProduct& product);
+
 /// The tensor as a product of two f32 matrices, or of a matrix and few vectors of any type, or as a reduction of many
 /// rows to columns, in tiles of threads.
 std::optional<TiledProduct> product_of_threads(const Tensor& c, const Target& target);

@@ -129,7 +129,8 @@ FAMILIES = {
 
 
 def family_of(kernel):
-    """The Family of "softmax_16384x768_bf16", or None."""
+    """The Family of "softmax_16384x768_bf16", or None; the same of "..._automatic", its declaration scheduled by rule."""
+    kernel = kernel.removesuffix("_automatic")
     for find in (product_family, gemm_family, convolution_family, fused_convolution_family, depthwise_family,
                  fp8_attention.family_of, attention_family, gather_family):
         if family := find(kernel):

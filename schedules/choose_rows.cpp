@@ -1,0 +1,240 @@
+#include "schedules/choose_rows.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dsl/simplify.h"
+#include "schedules/replace_tensors.h"
+
+namespace tw::schedules {
+namespace {
+
+constexpr int64_t vector_bytes = 16, long_vectors = 64;
+constexpr int64_t most_kept_bytes = 512;  // of a thread, in registers: half of those that it may have
+
+/// What the loads and stores along rows allow.
+struct Vectors {
+    int64_t widest = 1;      ///< elements of 16 bytes of the widest type
+    int64_t neighbours = 1;  ///< of these, as many as lie at multiples of their bytes in all rows
+    Tensor apart = {};       ///< whose rows begin elsewhere
+    Type type = f32;         ///< the widest
+};
+
+bool has_columns(const RowGroup& group, const Operation& operation) {
+    return !own_reduction(operation) && operation.shape.size() > group.rows.size();
+}
+
+Vectors vectors_of(const RowGroup& group) {
+    struct Rows {
+        Tensor of;
+        int64_t divisor;
+    };
+    std::vector<Rows> all;
+    for (const auto& [operation, reads] : group.reads)
+        for (const RowRead& read : reads)
+            if (const auto start = read.guarded ? std::nullopt : row_start(read, group.axes_of(*operation)))
+                all.push_back({read.tensor, divisor_of(*start)});
+    for (const OperationRef& result : group.results)
+        if (has_columns(group, *result))
+            for (size_t k = 0; k < result->outputs.size(); ++k)
+                all.push_back({{result, static_cast<int>(k)}, group.columns});
+    Vectors found;
+    for (const Rows& rows : all)
+        if (bytes_of(rows.of.type()) > bytes_of(found.type) || &rows == &all[0]) found.type = rows.of.type();
+    found.widest = std::max<int64_t>(vector_bytes / bytes_of(found.type), 1);
+    found.neighbours = found.widest;
+    for (const Rows& rows : all) {
+        if (rows.divisor % found.widest != 0 && !found.apart.defined()) found.apart = rows.of;
+        found.neighbours = std::gcd(found.neighbours, rows.divisor);
+    }
+    return found;
+}
+
+/// Bytes of each column that threads keep: of elements that several stages read.
+int64_t kept_bytes(const RowGroup& group) {
+    int64_t bytes = 0;
+    for (const OperationRef& operation : group.between) {
+        if (!has_columns(group, *operation)) continue;
+        std::set<OperationRef> readers;
+        for (const auto* part : {&group.made, &group.between})
+            for (const OperationRef& reader : *part)
+                for (const Operation::Output& output : reader->outputs)
+                    visit(output.body, [&](const Expr& e) {
+                        if (const Read* read = e.as<Read>(); read && read->operation == operation)
+                            readers.insert(reader);
+                    });
+        if (readers.size() < 2) continue;
+        for (const Operation::Output& output : operation->outputs) bytes += bytes_of(output.type);
+    }
+    return bytes;
+}
+
+/// More threads for rows of which each keeps much.
+RowThreads threads_of(const RowGroup& group, const Vectors& vectors, int64_t bytes) {
+    constexpr int64_t most_threads = 512, threads_of_block = 128;
+    RowThreads shape = row_threads(group.columns, vectors.widest);
+    shape.neighbours = vectors.neighbours;
+    if (!shape.keep) return shape;
+    auto is_too_much = [&](int64_t threads) {
+        return (group.columns + threads - 1) / threads * bytes > most_kept_bytes;
+    };
+    int64_t threads = shape.threads;
+    while (is_too_much(threads) && threads < most_threads) threads *= 2;
+    shape.keep = !is_too_much(threads);
+    if (shape.keep) shape.threads = threads;
+    shape.rows = std::max<int64_t>(threads_of_block / shape.threads, 1);
+    return shape;
+}
+
+int64_t reductions_of(const RowGroup& group) {
+    return std::ranges::count_if(group.made, [](const OperationRef& each) { return own_reduction(*each) != nullptr; });
+}
+
+/// Which operations of a group read results of it elsewhere than in exponents.
+class ReadsOfResults {
+public:
+    explicit ReadsOfResults(const RowGroup& group) : group_(group) {}
+
+    bool in_terms(const Reduce& reduction) { return std::ranges::any_of(reduction.values, std::ref(*this)); }
+    bool operator()(const Expr& expr) {
+        bool found = false;
+        visit(without_exponents(expr), [&](const Expr& e) {
+            const Read* read = e.as<Read>();
+            found = found || (read && (holds(group_.made, read->operation) || through(read->operation)));
+        });
+        return found;
+    }
+
+private:
+    static bool holds(const std::vector<OperationRef>& operations, const OperationRef& operation) {
+        return std::ranges::find(operations, operation) != operations.end();
+    }
+    static Expr without_exponents(const Expr& expr) {
+        return transform(expr, [](const Expr& e) -> Expr {
+            const Unary* function = e.as<Unary>();
+            const bool is_exponential = function && (function->op == UnaryOp::Exp || function->op == UnaryOp::Exp2);
+            return is_exponential && is_float(e.type()) ? constant(e.type(), 1.0) : Expr();
+        });
+    }
+    /// Through an element that lies in no memory.
+    bool through(const OperationRef& operation) {
+        if (!holds(group_.between, operation)) return false;
+        if (const auto known = known_.find(operation); known != known_.end()) return known->second;
+        const bool found = std::ranges::any_of(bodies_of(*operation), std::ref(*this));
+        known_[operation] = found;
+        return found;
+    }
+
+    const RowGroup& group_;
+    std::map<OperationRef, bool> known_;
+};
+
+}  // namespace
+
+bool reads_in_exponents(const RowGroup& group) {
+    ReadsOfResults reads(group);
+    return std::ranges::none_of(group.made, [&](const OperationRef& operation) {
+        const Reduce* reduction = own_reduction(*operation);
+        return reduction && reads.in_terms(*reduction);
+    });
+}
+
+std::vector<RowSchedule> row_schedules(const RowGroup& group) {
+    const Vectors vectors = vectors_of(group);
+    const int64_t bytes = kept_bytes(group);
+    const bool stores_rows =
+        std::ranges::any_of(group.results, [&](const OperationRef& each) { return has_columns(group, *each); });
+    RowThreads threads = threads_of(group, vectors, bytes);
+    std::vector<RowSchedule> found;
+    if (reductions_of(group) != 1 && (!threads.keep || !stores_rows) && reads_in_exponents(group)) {
+        const bool aligns = vectors.neighbours < vectors.widest && group.columns >= long_vectors * vectors.widest;
+        if (aligns)
+            found.push_back({.streams = true,
+                             .chunks = row_chunks(group.columns, vectors.widest, vectors.type),
+                             .aligned = vectors.apart});
+        found.push_back({.streams = true, .chunks = row_chunks(group.columns, vectors.neighbours, vectors.type)});
+    }
+    found.push_back({.threads = threads});
+    threads.keep = false;
+    if (found.back().threads.keep && bytes > 0) found.push_back({.threads = threads});
+    return found;
+}
+
+std::vector<Tensor> tensors_of(const RowGroup& group) {
+    std::vector<Tensor> tensors;
+    for (const auto* part : {&group.made, &group.between})
+        for (const OperationRef& each : *part) tensors.emplace_back(each, 0);
+    return tensors;
+}
+
+void schedule_rows(Schedule& s, const RowGroup& group, const RowSchedule& how) {
+    std::vector<Tensor> results;
+    for (const OperationRef& each : group.results) results.emplace_back(each, 0);
+    // Rows lead, or else what is made of reductions.
+    auto rank = [&](const Tensor& t) {
+        return own_reduction(*t.operation()) ? 2 : has_columns(group, *t.operation()) ? 0 : 1;
+    };
+    std::ranges::stable_sort(results, {}, rank);
+    std::set<int> ids;
+    for (const Tensor& t : tensors_of(group)) ids.insert(s[t].id);
+    std::vector<Stage> stages = s.all_stages();
+    std::erase_if(stages, [&](const Stage& stage) { return !ids.count(stage.id); });
+    if (how.streams)
+        schedule_streamed_rows(s, results, stages, how.chunks, how.aligned);
+    else
+        schedule_cooperative_rows(s, results, stages, how.threads);
+}
+
+std::string text_of(const RowGroup& group, const RowSchedule& how) {
+    std::vector<std::string> names;
+    for (const OperationRef& result : group.results)
+        for (size_t k = 0; k < result->outputs.size(); ++k)
+            if (k == 0 || !result->outputs[k].name.empty())
+                names.push_back("'" + Tensor(result, static_cast<int>(k)).name() + "'");
+    return fmt::format("{}: rows of {} elements, {} {}", fmt::join(names, ", "), group.columns,
+                       how.streams        ? "in one pass"
+                       : how.threads.keep ? "kept in registers"
+                                          : "read by each reduction",
+                       how.aligned.defined() ? "from aligned places on" : "by one kernel");
+}
+
+std::optional<Schedule> ChosenRows::choose(const std::vector<Tensor>& outputs, const RowGrouping& how,
+                                           const std::function<std::optional<Schedule>(std::string& why)>& lowered) {
+    std::optional<Schedule> best;
+    for (const RowGroup& group : row_groups(outputs, how)) {
+        if (!is_worth_sharing(group)) continue;
+        std::string why;
+        bool found = false;
+        for (const RowSchedule& each : row_schedules(group)) {
+            chosen_.push_back({group, each, tensors_of(group)});
+            if (auto schedule = lowered(why)) {
+                best = std::move(schedule);
+                notes.push_back(text_of(group, each));
+                found = true;
+                break;
+            }
+            notes.push_back(fmt::format("not so, {}: {}", text_of(group, each), why));
+            chosen_.pop_back();
+        }
+        if (!found) in_vain.push_back(group.made[0]->name);
+    }
+    return best;
+}
+
+bool ChosenRows::holds(const Schedule& s, Stage stage) const {
+    return std::ranges::any_of(chosen_, [&](const Chosen& one) {
+        return std::ranges::any_of(one.tensors, [&](const Tensor& t) { return s[t].id == stage.id; });
+    });
+}
+
+void ChosenRows::schedule(Schedule& s) const {
+    for (const Chosen& one : chosen_) schedule_rows(s, one.group, one.how);
+}
+
+}  // namespace tw::schedules

@@ -1,0 +1,57 @@
+// Groups of rows with the schedules that hand-made kernels of rows have.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "schedules/cooperative_rows.h"
+#include "schedules/row_groups.h"
+#include "schedules/streamed_rows.h"
+
+namespace tw::schedules {
+
+/// How the threads of a block make the rows of a group.
+struct RowSchedule {
+    bool streams = false;  ///< in one pass, by `chunks`; else by `threads`
+    RowThreads threads = {};
+    RowChunks chunks = {};
+    Tensor aligned = {};  ///< whose rows begin anywhere
+};
+/// To try, the best first: rows that registers hold are kept there, of others, reductions that need each other's
+/// results only inside of exponentials go through them together, or each by itself.
+std::vector<RowSchedule> row_schedules(const RowGroup& group);
+/// Whether no reduction reads another's result, but for exponents, which streams correct by a factor that is exact
+/// up to rounding.
+bool reads_in_exponents(const RowGroup& group);
+
+/// Schedules the stages of the group as one kernel.
+void schedule_rows(Schedule& s, const RowGroup& group, const RowSchedule& how);
+/// The operations that are stages of it.
+std::vector<Tensor> tensors_of(const RowGroup& group);
+/// "'y', 'mean': rows of 768 elements, by 32 threads each, kept in registers".
+std::string text_of(const RowGroup& group, const RowSchedule& how);
+
+/// The groups of a computation that are kernels.
+class ChosenRows {
+public:
+    /// Each with the first of its schedules that can be built, beside what is chosen already: `lowered` gives the whole
+    /// schedule with the groups that hold() so far, or nothing, and says why.
+    std::optional<Schedule> choose(const std::vector<Tensor>& outputs, const RowGrouping& how,
+                                   const std::function<std::optional<Schedule>(std::string& why)>& lowered);
+    bool holds(const Schedule& s, Stage stage) const;
+    void schedule(Schedule& s) const;
+
+    std::vector<std::string> notes;    ///< for explain()
+    std::vector<std::string> in_vain;  ///< a name of each group that is none
+
+private:
+    struct Chosen {
+        RowGroup group;
+        RowSchedule how;
+        std::vector<Tensor> tensors;
+    };
+    std::vector<Chosen> chosen_;
+};
+
+}  // namespace tw::schedules
