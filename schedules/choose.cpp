@@ -170,10 +170,8 @@ private:
         if (auto reason = why_one_by_one(c, outputs_, target_)) notes_.push_back(*reason);
     }
 
-    bool has_own_way(const Tensor& c) const {  // of a scatter, a scan
-        const Stage stage = unscheduled_[c];
-        return wants_sorting(unscheduled_, stage) || scanned_loop(unscheduled_, stage);
-    }
+    /// Of a scatter, a scan.
+    bool has_own_way(Stage of) const { return wants_sorting(unscheduled_, of) || scanned_loop(unscheduled_, of); }
 
     std::optional<Schedule> choose_rows() {
         auto is_taken = [&](const OperationRef& operation) {
@@ -224,7 +222,8 @@ private:
             for (const ProductTiling& tiling : tilings_of(*unit, target_))
                 found.push_back({unit->c, unit->a, unit->b, tiling, tiling == tuned_tiling(unit->shape, target_)});
         if (auto threads = product_of_threads(c, target_)) found.push_back(*threads);
-        if (auto columns = column_reduction(c); columns && shareable_ && !has_own_way(c)) found.push_back(*columns);
+        if (auto columns = column_reduction(c); columns && shareable_ && !has_own_way(unscheduled_[c]))
+            found.push_back(*columns);
         return found;
     }
 
