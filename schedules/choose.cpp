@@ -170,8 +170,7 @@ private:
         if (auto reason = why_one_by_one(c, outputs_, target_)) notes_.push_back(*reason);
     }
 
-    /// Of a scatter, a scan.
-    bool has_own_way(Stage of) const { return wants_sorting(unscheduled_, of) || scanned_loop(unscheduled_, of); }
+    bool scatters_or_scans(Stage of) const { return wants_sorting(unscheduled_, of) || scanned_loop(unscheduled_, of); }
 
     std::optional<Schedule> choose_rows() {
         auto is_taken = [&](const OperationRef& operation) {
@@ -222,7 +221,7 @@ private:
             for (const ProductTiling& tiling : tilings_of(*unit, target_))
                 found.push_back({unit->c, unit->a, unit->b, tiling, tiling == tuned_tiling(unit->shape, target_)});
         if (auto threads = product_of_threads(c, target_)) found.push_back(*threads);
-        if (auto columns = column_reduction(c); columns && shareable_ && !has_own_way(unscheduled_[c]))
+        if (auto columns = column_reduction(c); columns && shareable_ && !scatters_or_scans(unscheduled_[c]))
             found.push_back(*columns);
         return found;
     }
