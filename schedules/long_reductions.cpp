@@ -146,13 +146,22 @@ std::optional<ColumnReduction> column_reduction_of(const Tensor& c) {
         const Expr& extent = axis.as<Variable>()->extent;
         rows *= extent.defined() ? as_constant(extent).value_or(0) : 0;
     }
+    auto varies = [&](const Expr& index) {
+        return std::ranges::any_of(reduction->axes, [&](const Expr& axis) { return contains(index, axis); });
+    };
     int64_t bytes = 0;  // of an element
+    bool has_rows = false;
     for (const Expr& value : reduction->values)
         visit(value, [&](const Expr& e) {
             const Read* read = e.as<Read>();
-            if (read && !read->indices.empty() && read->indices.back().same(operation.axes.back()))
-                bytes = std::max<int64_t>(bytes, bytes_of(e.type()));
+            if (!read || read->indices.empty() || std::ranges::none_of(read->indices, varies)) return;
+            const Expr &column = operation.axes.back(), &last = read->indices.back();
+            if (last.same(column)) bytes = std::max<int64_t>(bytes, bytes_of(e.type()));
+            has_rows = has_rows || (varies(last) && std::ranges::any_of(read->indices, [&](const Expr& index) {
+                                        return contains(index, column);
+                                    }));
         });
+    if (has_rows) return {};  // terms of a result side by side
     if (rows < least_rows || bytes == 0) return {};
     const int64_t vector = vector_bytes / bytes,
                   neighbours = *columns % vector == 0 || *columns >= 8 * vector ? vector : 1;
