@@ -291,7 +291,7 @@ private:
     void declare(const OperationRef& operation) {
         if (is_element(operation)) {
             for (int context : contexts_of(operation))
-                declared_[{operation, context}] = again(operation, operation->name, context);
+                declared_[{operation, context}] = for_context(operation, context);
             return;
         }
         const int home = home_of(operation);
@@ -303,6 +303,16 @@ private:
         declared_[{operation, home}] = inner;
         declared_[{operation, -1}] = copy_of(*operation, inner);
         if (!holds(outputs_, operation)) copies_.push_back(operation->name);
+    }
+    /// An element as the context sees it; one of those that differ keeps the name.
+    Tensor for_context(const OperationRef& operation, int context) {
+        const Tensor made = again(operation, operation->name, context);
+        for (int other : contexts_of(operation)) {
+            const auto before = declared_.find({operation, other});
+            if (before != declared_.end() && before->second.operation() != made.operation())
+                return again(operation, names_.free(operation->name), context, false);
+        }
+        return made;
     }
     static Tensor copy_of(const Operation& operation, const Tensor& inner) {
         std::vector<Expr> bodies;

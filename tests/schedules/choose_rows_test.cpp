@@ -125,6 +125,18 @@ TEST(ChooseRows, WhoseNumbersOthersRead) {
     EXPECT_EQ(kernels_of({y, mean, scale}), 1u);
 }
 
+/// Of elements that lie in no memory rows have their own, which read what is kept: a product has others.
+TEST(ChooseRows, HaveElementsOfTheirOwn) {
+    const Tensor x = matrix(24, 40), dy = input("dy", f32, {24, 40}), v = input("v", f32, {40, 24});
+    const Axis k = reduce_axis("k", 40), q = reduce_axis("q", 40), n = reduce_axis("n", 40), c = reduce_axis("c", 24);
+    const Tensor most = compute("most", {24}, [&](Expr i) { return reduce_max(x(i, k), k); });
+    const Tensor p = compute("p", {24, 40}, [&](Expr i, Expr j) { return exp2(x(i, j) - most(i)) * dy(i, j); });
+    const Tensor total = compute("total", {24}, [&](Expr i) { return sum(p(i, q) + x(i, q), q); });
+    const Tensor y = compute("y", {24, 24}, [&](Expr i, Expr e) { return sum(p(i, n) * v(n, e), n); });
+    const Tensor column = compute("column", {40}, [&](Expr j) { return sum(p(c, j), c); });
+    EXPECT_LE(kernels_of({total, y, column}), 5u);
+}
+
 /// The next row's number is there only behind all rows.
 TEST(ChooseRows, AreApartWhereOtherRowsAreRead) {
     const Tensor x = matrix(20, 100);
