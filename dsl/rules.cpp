@@ -10,11 +10,11 @@ namespace tw {
 namespace {
 
 /// What the wildcards of a pattern stand for, by their number.
-using Bindings = std::array<Expr, 4>;
+using Matched = std::array<Expr, 4>;
 
 struct Rule {
     Expr pattern, result;
-    bool (*condition)(const Bindings&) = nullptr;
+    bool (*condition)(const Matched&) = nullptr;
 };
 
 /// A wildcard is a Variable: `min` is its number, its kind says what it matches.
@@ -25,16 +25,16 @@ constexpr VariableKind kSameClass = VariableKind::Index;  // integers, floats or
 constexpr VariableKind kAnyType = VariableKind::Scalar;
 constexpr VariableKind kConstant = VariableKind::Size;  // a constant of the same class
 
-bool power_of_two(const Bindings& b) {
+bool power_of_two(const Matched& b) {
     int exponent = 0;
     double value = b[3].as<FloatConstant>()->value;
     // 1 / value must not leave the normal numbers of f32.
     return std::fabs(std::frexp(value, &exponent)) == 0.5 && std::abs(exponent) < 120;
 }
-bool shifts_all_out(const Bindings& b) { return *as_constant(b[3]) >= 32; }
-bool is_of_zero(const Bindings& b) { return is_constant(b[2], 0); }
-bool is_signed(const Bindings& b) { return b[0].type() != Type::U32; }
-bool not_constant(const Bindings& b) { return !b[0].as<IntConstant>() && !b[0].as<FloatConstant>(); }
+bool shifts_all_out(const Matched& b) { return *as_constant(b[3]) >= 32; }
+bool is_of_zero(const Matched& b) { return is_constant(b[2], 0); }
+bool is_signed(const Matched& b) { return b[0].type() != Type::U32; }
+bool not_constant(const Matched& b) { return !b[0].as<IntConstant>() && !b[0].as<FloatConstant>(); }
 
 std::vector<Rule> table() {
     Expr x = wildcard(Type::I64, kSameClass, 0), y = wildcard(Type::I64, kSameClass, 1);
@@ -192,7 +192,7 @@ Class class_of(Type type) {
     return is_float(type) ? Class::Float : Class::Integer;
 }
 
-bool bind(const Expr& pattern, const Variable& wildcard, const Expr& expr, Bindings& bindings) {
+bool bind(const Expr& pattern, const Variable& wildcard, const Expr& expr, Matched& bindings) {
     if (wildcard.kind != kAnyType && class_of(pattern.type()) != class_of(expr.type())) return false;
     if (wildcard.kind == kConstant && !expr.as<IntConstant>() && !expr.as<FloatConstant>()) return false;
     Expr& bound = bindings[static_cast<size_t>(*wildcard.min)];
@@ -210,7 +210,7 @@ bool same_constant(const Expr& pattern, const Expr& expr) {
     return value && as_constant(expr) == value;
 }
 
-bool matches(const Expr& pattern, const Expr& expr, Bindings& bindings) {
+bool matches(const Expr& pattern, const Expr& expr, Matched& bindings) {
     if (auto* wildcard = pattern.as<Variable>()) return bind(pattern, *wildcard, expr, bindings);
     if (auto* node = pattern.as<Binary>()) {
         auto* other = expr.as<Binary>();
@@ -237,13 +237,13 @@ bool matches(const Expr& pattern, const Expr& expr, Bindings& bindings) {
 // Results.
 
 /// The type that the constants of a result take: that of the first binding of their class.
-Type type_like(const Expr& literal, const Bindings& bindings) {
+Type type_like(const Expr& literal, const Matched& bindings) {
     for (const Expr& bound : bindings)
         if (bound.defined() && class_of(bound.type()) == class_of(literal.type())) return bound.type();
     return literal.type();
 }
 
-Expr instantiate(const Expr& result, const Bindings& bindings, Simplifier& simplifier) {
+Expr instantiate(const Expr& result, const Matched& bindings, Simplifier& simplifier) {
     if (auto* wildcard = result.as<Variable>()) return bindings[static_cast<size_t>(*wildcard->min)];
     auto build = [&](const Expr& part) { return instantiate(part, bindings, simplifier); };
     if (auto* node = result.as<Binary>()) return simplifier.rewrite(binary(node->op, build(node->a), build(node->b)));
@@ -280,7 +280,7 @@ const std::vector<Rule>& rules_for(const Expr& expr) {
 
 Expr apply_rules(const Expr& node, Simplifier& simplifier) {
     for (const Rule& rule : rules_for(node)) {
-        Bindings bindings;
+        Matched bindings;
         if (!matches(rule.pattern, node, bindings)) continue;
         if (rule.condition && !rule.condition(bindings)) continue;
         return instantiate(rule.result, bindings, simplifier);

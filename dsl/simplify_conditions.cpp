@@ -71,7 +71,7 @@ Relation relate(const Expr& a, const Expr& b, Simplifier& simplifier) {
 
 /// A list of conditions joined by one operation, without the redundant ones. Order is kept: what stands first may guard
 /// the reads of what follows.
-struct Chain {
+struct JoinedConditions {
     BinaryOp op;
     Simplifier& simplifier;
     std::vector<Expr> parts = {};
@@ -108,7 +108,7 @@ Expr Simplifier::connect(const Expr& node, const Binary& binary_node) {
     std::vector<Expr> parts;
     flatten(node, binary_node.op, parts);
     if (parts.size() > most_parts) return node;
-    Chain chain{binary_node.op, *this};
+    JoinedConditions chain{binary_node.op, *this};
     for (const Expr& part : parts) chain.add(part);
     if (chain.decided) return Expr(!chain.is_and());
     if (chain.parts.empty()) return Expr(chain.is_and());

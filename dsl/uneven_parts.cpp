@@ -37,7 +37,7 @@ bool is_bounded(const Expr& length) {
            });
 }
 
-Expr most_iterations(const Expr& extent) {
+Expr greatest_length(const Expr& extent) {
     const auto most = bounds_of(extent).max;
     return integer(std::max<int64_t>(most.value_or(0), 0));
 }
@@ -46,7 +46,7 @@ Expr most_iterations(const Expr& extent) {
 
 LoopRecord loop_of_parts(const State& state, int along) {
     LoopRecord loop = state.loops[along];
-    if (depends_on_element(loop.extent)) loop.extent = most_iterations(loop.extent);
+    if (depends_on_element(loop.extent)) loop.extent = greatest_length(loop.extent);
     return loop;
 }
 

@@ -110,7 +110,7 @@ void schedule_values(Schedule& s, const Fp8Attention& a, std::source_location wh
 }
 
 /// The rows that there are, of whole tiles.
-void schedule_copy(Schedule& s, const Tensor& o, std::source_location where) {
+void schedule_output(Schedule& s, const Tensor& o, std::source_location where) {
     auto [b, i, h, e] = s.loops<4>(o, where);
     auto [vector, element] = s.split(e, neighbours, {"vector", "element"}, where);
     const Loop all = s.fuse({b, i, h, vector}, "all", where);
@@ -160,7 +160,7 @@ Schedule fp8_attention_schedule(const Fp8Attention& a, const AttentionShape& sha
         s.at(a.lse, group, where);
     } else {
         schedule_each_element(s, a.lse, threads_of_copies, where);
-        schedule_copy(s, a.o, where);
+        schedule_output(s, a.o, where);
     }
     if (shape.causal && shape.keys > rounded_up(tiles.rows, tiles.keys)) {
         s.skip(step, a.s, where);

@@ -12,6 +12,7 @@
 #include "dsl/stage.h"
 #include "schedules/choose_windows.h"
 #include "schedules/find_depthwise.h"
+#include "schedules/free_names.h"
 #include "schedules/replace_tensors.h"
 #include "schedules/unit_product.h"
 #include "schedules/whole_tiles.h"
@@ -21,26 +22,6 @@ namespace tw::schedules {
 namespace {
 
 constexpr const char* behind = "_channels_last";  // names
-
-/// Names that tensors have, and more that nobody has yet.
-class Names {
-public:
-    explicit Names(const std::vector<Tensor>& outputs) {
-        for (const auto& operation : operations_of(outputs)) {
-            names_.insert(operation->name);
-            for (size_t k = 0; k < operation->outputs.size(); ++k)
-                names_.insert(Tensor(operation, static_cast<int>(k)).name());
-        }
-    }
-    std::string free(const std::string& wanted) {
-        std::string name = wanted;
-        for (int number = 2; !names_.insert(name).second; ++number) name = fmt::format("{}_{}", wanted, number);
-        return name;
-    }
-
-private:
-    std::set<std::string> names_;
-};
 
 /// Which of a sum's tensors have their dimension 1 moved to the end.
 struct Moves {
@@ -256,7 +237,7 @@ private:
             operands.push_back(moved ? copy_of(sum.operand(k)) : sum.operand(k));
             if (moved) copied.push_back("'" + sum.operand(k).name() + "'");
         }
-        const std::string name = moves.result ? names_.free(tensor.name() + behind) : tensor.name();
+        const std::string name = moves.result ? names_.take(tensor.name() + behind) : tensor.name();
         const Tensor sums = sum.declared(name, moves, operands[0], operands[1]);
         const auto form = on_units ? form_of_windows(sums, given_) : std::nullopt;
         if (on_units && !form) return;
@@ -278,7 +259,7 @@ private:
 
     Tensor copy_of(const Tensor& operand) {
         Tensor& copy = copies_[{operand.operation().get(), operand.output()}];
-        if (!copy.defined()) copy = moved_copy(names_.free(operand.name() + behind), operand);
+        if (!copy.defined()) copy = moved_copy(names_.take(operand.name() + behind), operand);
         return copy;
     }
     /// Under the tensor's name.
@@ -290,7 +271,7 @@ private:
     const std::vector<Tensor>& given_;
     const UnmovedChannels& without_;
     const Target& target_;
-    Names names_;
+    FreeNames names_;
     Replacement whole_;
     std::map<std::pair<const Operation*, int>, Tensor> copies_;
     MovedChannels result_;

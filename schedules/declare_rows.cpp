@@ -9,37 +9,14 @@
 #include <fmt/format.h>
 
 #include "dsl/simplify.h"
+#include "schedules/free_names.h"
 #include "schedules/replace_tensors.h"
 #include "schedules/row_groups.h"
+#include "schedules/window_terms.h"
 #include "support/error.h"
 
 namespace tw::schedules {
 namespace {
-
-bool reduces(const Expr& body) {
-    bool found = false;
-    visit(body, [&](const Expr& e) { found = found || e.as<Reduce>(); });
-    return found;
-}
-
-/// Names that no operation has.
-class Names {
-public:
-    explicit Names(const std::vector<Tensor>& outputs) {
-        for (const OperationRef& operation : operations_of(outputs)) {
-            taken_.insert(operation->name);
-            for (const Operation::Output& output : operation->outputs) taken_.insert(output.name);
-        }
-    }
-    std::string free(const std::string& wanted) {
-        std::string name = wanted;
-        for (int number = 2; !taken_.insert(name).second; ++number) name = fmt::format("{}_{}", wanted, number);
-        return name;
-    }
-
-private:
-    std::set<std::string> taken_;
-};
 
 // Reductions inside of elements.
 
@@ -113,14 +90,14 @@ Tensor declared_apart(const std::string& name, const Operation& operation, const
     return compute_tuple(name, shape, body, reduction.where)[0];
 }
 
-std::vector<Tensor> with_reductions_apart(const std::vector<Tensor>& outputs, Names& names) {
+std::vector<Tensor> with_reductions_apart(const std::vector<Tensor>& outputs, FreeNames& names) {
     Replacement whole;
     for (const OperationRef& given : operations_of(outputs)) {
         if (given->is_input()) continue;
         OperationRef operation = whole.of(Tensor(given, 0)).operation();
         while (const auto inner = inner_reduction(*operation)) {
             const Tensor apart =
-                declared_apart(names.free(operation->name + "_" + inner->reducer->name), *operation, *inner);
+                declared_apart(names.take(operation->name + "_" + inner->reducer->name), *operation, *inner);
             const std::vector<Expr> rows = free_axes(*operation, *inner);
             const auto bodies = changed_together(bodies_of(*operation), [&](const Expr& all) {
                 return transform(all, [&](const Expr& e) -> Expr {
@@ -161,7 +138,7 @@ struct KeptRow {
 
 class Declaring {
 public:
-    Declaring(const std::vector<Tensor>& outputs, std::vector<RowGroup> groups, Names& names)
+    Declaring(const std::vector<Tensor>& outputs, std::vector<RowGroup> groups, FreeNames& names)
         : outputs_(outputs), operations_(operations_of(outputs)), groups_(std::move(groups)), names_(names) {}
 
     DeclaredRows run() {
@@ -299,7 +276,7 @@ private:
             declared_[{operation, -1}] = again(operation, operation->name, home);
             return;
         }
-        const Tensor inner = again(operation, names_.free(operation->name + "_kept"), home, false);
+        const Tensor inner = again(operation, names_.take(operation->name + "_kept"), home, false);
         declared_[{operation, home}] = inner;
         declared_[{operation, -1}] = copy_of(*operation, inner);
         if (!holds(outputs_, operation)) copies_.push_back(operation->name);
@@ -310,7 +287,7 @@ private:
         for (int other : contexts_of(operation)) {
             const auto before = declared_.find({operation, other});
             if (before != declared_.end() && before->second.operation() != made.operation())
-                return again(operation, names_.free(operation->name), context, false);
+                return again(operation, names_.take(operation->name), context, false);
         }
         return made;
     }
@@ -383,7 +360,7 @@ private:
             for (const Expr& index : read.indices) indices.emplace_back(simplify(substitute(index, places)));
             return of.read(indices);
         };
-        return compute(names_.free(of.name() + "_row"), shape, body, reader.where);
+        return compute(names_.take(of.name() + "_row"), shape, body, reader.where);
     }
 
     /// In the place of several axes of a reduction; whether there was nothing to do.
@@ -412,7 +389,7 @@ private:
     const std::vector<Tensor>& outputs_;
     const std::vector<OperationRef> operations_;  // producers first
     const std::vector<RowGroup> groups_;
-    Names& names_;
+    FreeNames& names_;
     std::map<OperationRef, int> home_;
     std::vector<std::vector<KeptRow>> kept_;
     std::map<OperationRef, std::set<int>> contexts_;
@@ -423,7 +400,7 @@ private:
 }  // namespace
 
 DeclaredRows declare_rows(const std::vector<Tensor>& outputs, const std::vector<std::string>& without) try {
-    Names names(outputs);
+    FreeNames names(outputs);
     const std::vector<Tensor> apart = with_reductions_apart(outputs, names);
     std::vector<RowGroup> groups = row_groups(apart);
     std::erase_if(groups, [&](const RowGroup& group) {

@@ -22,7 +22,7 @@ struct Factor {
     Expr on_data = {};  ///< the condition under which it counts that reads data, if there is one
 };
 
-struct Product {
+struct Factors {
     Factor a, b;
     std::vector<Expr> conditions;  ///< under which it counts
 };
@@ -52,8 +52,8 @@ bool reads_along(const Factor& factor, const Expr& axis) {
 }
 
 /// Of a sum of them; the expression holds what it points to.
-std::optional<Product> product_of(const Expr& term) {
-    Product product;
+std::optional<Factors> product_of(const Expr& term) {
+    Factors product;
     const Expr value = guarded(term, product.conditions);
     const Binary* times = value.as<Binary>();
     if (!times || times->op != BinaryOp::Mul) return {};
@@ -64,7 +64,7 @@ std::optional<Product> product_of(const Expr& term) {
 }
 
 /// Whether each has an axis of the result to itself.
-bool is_of_matrices(const Product& product, const std::vector<Expr>& axes) {
+bool is_of_matrices(const Factors& product, const std::vector<Expr>& axes) {
     auto has_own = [&](const Factor& one, const Factor& other) {
         return std::ranges::any_of(
             axes, [&](const Expr& axis) { return reads_along(one, axis) && !reads_along(other, axis); });
@@ -88,7 +88,7 @@ bool has_windows(const Factor& factor, const Factor& other, const std::vector<Ex
 }
 
 /// Whether they are windows, and both factors lie along another axis of the result: channels with sums of their own.
-bool is_of_channels(const Product& product, const std::vector<Expr>& axes, const std::vector<Expr>& summed) {
+bool is_of_channels(const Factors& product, const std::vector<Expr>& axes, const std::vector<Expr>& summed) {
     const auto& [a, b, conditions] = product;
     return (has_windows(a, b, axes, summed) || has_windows(b, a, axes, summed)) &&
            std::ranges::any_of(axes, [&](const Expr& axis) { return indexes(a, axis) && indexes(b, axis); });
@@ -98,7 +98,7 @@ std::string text_of(const Factor& factor) {
     return fmt::format("'{}' is {}", factor.read->operation->name, name_of(factor.type));
 }
 
-std::optional<std::string> because_of_types(const Product& p, Type sum, bool over_windows) {
+std::optional<std::string> because_of_types(const Factors& p, Type sum, bool over_windows) {
     auto multiplies = [&](Type type) {
         const bool halves = type == bf16 || type == f16;
         return halves || (!over_windows && (type == tf32 || type == e4m3 || type == e5m2 || type == i8));
@@ -157,7 +157,7 @@ std::optional<std::string> because_of_data(const Factor& factor) {
         factor.read->operation->name, decides, to_string(factor.on_data), name_of(factor.type));
 }
 
-std::optional<std::string> because_of_gathers(const Product& p) {
+std::optional<std::string> because_of_gathers(const Factors& p) {
     for (const Factor& factor : {p.a, p.b})
         for (const Expr& index : factor.read->indices) {
             bool gathers = false;
@@ -169,7 +169,7 @@ std::optional<std::string> because_of_gathers(const Product& p) {
     return {};
 }
 
-std::optional<std::string> because_of_windows(const Tensor& c, const Product& p, const Target& target) {
+std::optional<std::string> because_of_windows(const Tensor& c, const Factors& p, const Target& target) {
     if (!target.has_wgmma || !target.has_tma)
         return fmt::format("sums over windows take wgmma and boxes of the tensor memory accelerator, which {} lacks",
                            target.arch);

@@ -21,7 +21,7 @@ bool is_like(const Tensor& a, const Tensor& b) {
 }
 
 /// Nothing if it reads anything else.
-std::optional<Reads> reads_of(const Expr& expr, const Tensor& tensor) {
+std::optional<Reads> reads_among(const Expr& expr, const Tensor& tensor) {
     Reads found;
     const auto& axes = tensor.operation()->axes;
     bool only = true;
@@ -80,7 +80,7 @@ std::optional<MadeImage> made_image(const Tensor& image, const std::vector<Tenso
         return {};
     const Expr made = unrounded(image, with_elements(operation.outputs[0].body, outputs, false));
     if (!made.defined() || !is_same_everywhere(made)) return {};
-    const auto reads = reads_of(made, image);
+    const auto reads = reads_among(made, image);
     if (!reads || !reads->own.defined()) return {};
     const Expr channel = operation.axes.back();
     const Tensor x = reads->own;
@@ -102,7 +102,7 @@ std::optional<MadeResult> made_result(const Tensor& result, const std::vector<Te
     const Expr made = unrounded(result, body);
     if (!made.defined() || !only_reduction(body)) return {};
     const Expr around = with_reduction(made, constant(f32, 0.0));
-    const auto reads = reads_of(around, result);
+    const auto reads = reads_among(around, result);
     const Expr column = operation.axes.back();
     if (!reads || !is_same_everywhere(around)) return {};
     if (reads->own.defined() && !with_element(around, reads->own, constant(f32, 0.0)).defined()) return {};

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "dsl/simplify.h"
+#include "schedules/window_terms.h"
 
 namespace tw::schedules {
 namespace {
@@ -14,11 +15,8 @@ bool are_same(const std::vector<Expr>& a, const std::vector<Expr>& b) {
     return std::ranges::equal(a, b, [](const Expr& x, const Expr& y) { return x.same(y); });
 }
 
-bool reduces(const Operation& operation) {
-    bool found = false;
-    for (const Operation::Output& output : operation.outputs)
-        visit(output.body, [&](const Expr& e) { found = found || e.as<Reduce>(); });
-    return found;
+bool is_reduction(const Operation& operation) {
+    return std::ranges::any_of(operation.outputs, [](const Operation::Output& output) { return reduces(output.body); });
 }
 
 bool contains_any(const Expr& expr, const std::vector<Expr>& axes) {
@@ -127,8 +125,8 @@ public:
 
 private:
     bool is_stored(const OperationRef& operation) const {
-        return operation->is_input() || outputs_.count(operation) || reduces(*operation) || how_.is_copy(operation) ||
-               how_.is_taken(operation);
+        return operation->is_input() || outputs_.count(operation) || is_reduction(*operation) ||
+               how_.is_copy(operation) || how_.is_taken(operation);
     }
 
     // What is read.
@@ -226,7 +224,7 @@ private:
 
     void put(const OperationRef& operation) {
         std::optional<Growing> group = started(operation);
-        const bool is_element = !reduces(*operation);
+        const bool is_element = !is_reduction(*operation);
         if (!group && !is_element) return;
         for (size_t g = groups_.size(); g-- > 0;) {
             const Growing& other = groups_[g];
@@ -255,7 +253,7 @@ private:
     /// Outputs that came before and that these read at their own place, or that read the same rows.
     void take_in(Growing& group) const {
         for (const OperationRef& each : operations_) {
-            const bool is_element = !each->is_input() && is_stored(each) && !reduces(*each) && !how_.is_taken(each);
+            const bool is_element = !each->is_input() && is_stored(each) && !is_reduction(*each) && !how_.is_taken(each);
             if (!is_element || group.made.count(each) || is_grouped(each) || !fits(group, *each)) continue;
             Growing more = group;
             more.made.insert(each);

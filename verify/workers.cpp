@@ -11,6 +11,7 @@
 #include <deque>
 #include <set>
 
+#include "support/die_with_parent.h"
 #include "support/error.h"
 
 namespace tw::fuzz {
@@ -69,9 +70,11 @@ private:
         int ends[2];
         if (pipe(ends) != 0) throw_error(Error, "cannot make a pipe: {}", std::strerror(errno));
         fflush(nullptr);
+        const pid_t parent = getpid();
         pid_t process = fork();
         if (process < 0) throw_error(Error, "cannot fork: {}", std::strerror(errno));
         if (process == 0) {
+            die_with_parent(parent);
             close(ends[0]);
             work_(cases, [out = ends[1]](const Message& message) {
                 Header header{message.kind, message.number, message.text.size()};

@@ -13,6 +13,7 @@
 #include "codegen/to_threads/shape_tile.h"
 #include "codegen/to_threads/store_fragment.h"
 #include "codegen/to_threads/store_lines.h"
+#include "codegen/thread_ir/thread_walk.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 #include "support/overloaded.h"
@@ -23,11 +24,6 @@ namespace {
 constexpr int64_t most_unrolled_work = 256;  // statements in an unrolled reduce loop, for the compile time
 constexpr int64_t longest_partial_unroll = 8;
 constexpr int64_t most_bytes_in_flight = 128;  // that unrolled copies load into a thread's registers at once
-
-ThreadStmt block_of(std::vector<ThreadStmt> stmts) {
-    if (stmts.size() == 1) return stmts[0];
-    return make_thread(ThreadBlock{std::move(stmts)});
-}
 
 ThreadStmt block_behind(std::vector<ThreadStmt> stmts, ThreadStmt last) {
     stmts.push_back(std::move(last));

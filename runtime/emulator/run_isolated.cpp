@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/emulator/machine.h"
+#include "support/die_with_parent.h"
 
 namespace tw::emulator {
 namespace {
@@ -165,12 +166,14 @@ Report run_isolated(const Module& module, const Launch& launch, const Options& o
     SharedContents contents(launch.regions);
     int ends[2];
     internal_check(pipe(ends) == 0, "no pipe");
+    const pid_t parent = getpid();
     pid_t child = 0;
     {
         std::lock_guard lock(launch_mutex());  // else the child could inherit a launch of another thread, half done
         child = fork();
         internal_check(child >= 0, "no process");
         if (child == 0) {
+            die_with_parent(parent);
             close(ends[0]);
             run_as_child(ends[1], module, launch, options, contents);
         }

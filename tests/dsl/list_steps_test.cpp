@@ -12,11 +12,11 @@ namespace {
 using testing::HasSubstr;
 
 /// A product, what is made of it, and a product with that.
-struct Chain {
+struct Small {
     Tensor q = input("q", bf16, {64, 32}), k = input("k", bf16, {96, 32}), v = input("v", bf16, {96, 32}), scores,
            weights, o;
 
-    Chain() {
+    Small() {
         Axis t = reduce_axis("t", 32), u = reduce_axis("u", 96);
         scores = compute("scores", {64, 96},
                          [&](Expr i, Expr j) { return sum(cast(f32, q(i, t)) * cast(f32, k(j, t)), t); });
@@ -69,7 +69,7 @@ struct Chain {
 };
 
 TEST(ListSteps, AreThoseOfEachAlone) {
-    const Chain chain;
+    const Small chain;
     const Schedule lists = chain.by_lists(), single = chain.one_by_one();
     EXPECT_EQ(lists.to_string(), single.to_string());
     EXPECT_EQ(lists.trace().size(), single.trace().size() - 9);
@@ -141,7 +141,7 @@ TEST(ListSteps, FuseAndBindLoops) {
 
 /// All or none: what fails in the middle leaves the schedule as it was.
 TEST(ListSteps, FailTogether) {
-    const Chain chain;
+    const Small chain;
     Schedule s({chain.o}, target("sm_90a"));
     auto [i, j] = s.loops<2>(chain.o);
     const std::string before = s.to_string();
