@@ -1,25 +1,34 @@
 // The declaration, evaluated element by element: the oracle. It has its own arithmetic, so that it checks the compiled
-// expressions too.
+// expressions too. It walks an expression once for a block of elements, or of terms of reductions, side by side: each
+// node gives a column, its values at all of them.
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <map>
+#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
-
-#include <boost/container/small_vector.hpp>
 
 #include "dsl/check_bindings.h"
 #include "dsl/deep.h"
 #include "dsl/interpret.h"
 #include "dsl/plain_arithmetic.h"
+#include "dsl/plain_columns.h"
 #include "support/error.h"
 
 namespace tw {
 namespace {
 
-class PlainInterpreter {
-    using Values = boost::container::small_vector<Value, 4>;
+/// The operation of a reducer that is one which fails nowhere: a sum, a product, the largest or the smallest.
+const Binary* plain_combination(const ReducerNode& reducer) {
+    auto* node = reducer.combined[0].as<Binary>();
+    if (!node || reducer.combined.size() > 1 || is_comparison(node->op) || is_lazy(node->op)) return nullptr;
+    if (divides(node->op) && !is_float(node->a.type())) return nullptr;
+    return node->a.same(reducer.left[0]) && node->b.same(reducer.right[0]) ? node : nullptr;
+}
 
+class PlainInterpreter {
 public:
     PlainInterpreter(const Bindings& bindings, Precision precision)
         : bindings_(bindings), exact_reals_(precision == Precision::Float64) {}
@@ -27,7 +36,7 @@ public:
     std::vector<HostArray> run(const std::vector<Tensor>& outputs) {
         for (const auto& operation : operations_of(outputs)) {
             if (operation->is_input())
-                arrays_.emplace_back(operation.get(), std::vector{bound_input(*operation, bindings_)});
+                arrays_[operation.get()] = {&bound_input(*operation, bindings_)};
             else
                 compute(*operation);
         }
@@ -38,217 +47,381 @@ public:
 
 private:
     const HostArray& array(const Operation* operation, int output) const {
-        for (auto known = arrays_.rbegin(); known != arrays_.rend(); ++known)
-            if (known->first == operation) return known->second[output];
-        internal_check(false, "interpret '{}': '{}' has not been computed", name_, operation->name);
-        return arrays_[0].second[0];
+        auto known = arrays_.find(operation);
+        internal_check(known != arrays_.end(), "interpret '{}': '{}' has not been computed", name_, operation->name);
+        return *known->second[output];
     }
 
     Type numbers_of(Type type) const { return exact_reals_ && is_float(type) ? Type::F64 : type; }
-    Value rounded(Type type, double real) const { return make_value(numbers_of(type), real); }
 
     void compute(const Operation& operation) {
         std::vector<int64_t> shape = extents_of(operation.shape, bindings_);
-        std::vector<HostArray> results;
+        std::vector<HostArray>& results = computed_.emplace_back();
         for (const auto& output : operation.outputs) results.push_back(host_array(numbers_of(output.type), shape));
         name_ = operation.name;
         int depth = find_shared(operation);
+        if (results[0].num_elements() > 0) with_room_for(depth, [&] { compute_elements(operation, shape, results); });
+        for (const HostArray& result : results) arrays_[&operation].push_back(&result);
+    }
+
+    void compute_elements(const Operation& operation, const std::vector<int64_t>& shape,
+                          std::vector<HostArray>& results) {
+        Block block;
+        for (const Expr& axis : operation.axes) block.add_variable(axis, pool_.take());
         std::vector<int64_t> point(shape.size());
-        if (results[0].num_elements() > 0) {
-            with_room_for(depth, [&] {
-                do {
-                    index_.clear();
-                    for (size_t d = 0; d < point.size(); ++d)
-                        index_.emplace_back(operation.axes[d].id(), integer(point[d]));
-                    begin_known();
-                    for (size_t o = 0; o < results.size(); ++o)
-                        results[o].set(point, (*this)(operation.outputs[o].body));
-                } while (advance(point, shape));
-            });
+        const int64_t num_elements = results[0].num_elements();
+        for (int64_t first = 0; first < num_elements; first += block.size) {
+            block.begin(static_cast<int>(std::min<int64_t>(num_elements - first, most_lanes)));
+            for (int lane = 0; lane < block.size; ++lane, advance(point, shape))
+                for (size_t d = 0; d < point.size(); ++d) block.variables[d].second[lane].integer = point[d];
+            for (size_t o = 0; o < results.size(); ++o) {
+                Column values = (*this)(operation.outputs[o].body, Points(block));
+                std::byte* bytes = results[o].bytes.data() + first * bytes_of(results[o].type);
+                store_column(values, block.size, results[o].type, bytes);
+            }
         }
-        arrays_.emplace_back(&operation, std::move(results));
     }
 
-    static Value integer(int64_t value) { return {Type::I64, 0, value}; }
-    static Value truth(bool value) { return {Type::Bool, 0, value}; }
-
-    /// Nodes that stand in several places have one value at a point. The depth of the deepest body.
+    /// Nodes that stand in several places have one value at a point, and reductions that differ in the component alone
+    /// are one. Returns the levels of a walk of the bodies.
     int find_shared(const Operation& operation) {
-        std::unordered_set<const ExprNode*> seen;
-        int depth = 0;
+        std::unordered_set<const ExprNode*> seen, entered;
+        std::map<std::vector<const void*>, const ExprNode*> reductions;
+        std::vector<Expr> roots;
+        auto see = [&](const Expr& expr) {
+            if (depth_of(expr) > 1 && !seen.insert(expr.id()).second) shared_.emplace(expr.id(), expr.id());
+        };
+        auto enter = [&](const Expr& root) {
+            see(root);
+            if (entered.insert(root.id()).second) roots.push_back(root);
+        };
+        auto see_reduction = [&](const Reduce& reduce, const Expr& expr) {
+            std::vector<const void*> parts{reduce.reducer.get()};
+            for (const Expr& axis : reduce.axes) parts.push_back(axis.id()), enter(axis.as<Variable>()->extent);
+            for (const Expr& value : reduce.values) parts.push_back(value.id());
+            for (const Expr& combined : reduce.reducer->combined) enter(combined);
+            auto [first, is_new] = reductions.emplace(std::move(parts), expr.id());
+            if (!is_new) shared_[expr.id()] = shared_[first->second] = first->second;
+        };
         shared_.clear();
-        known_.clear();
-        for (const auto& output : operation.outputs) {
-            depth = std::max(depth, depth_of(output.body));
-            visit(output.body, [&](const Expr& node) {
-                for (const Expr& kid : children(node))
-                    if (depth_of(kid) > 1 && !seen.insert(kid.id()).second) shared_.emplace(kid.id(), shared_.size());
+        for (const auto& output : operation.outputs) enter(output.body);
+        int depth_of_bodies = 0, depth_within = 0;
+        for (size_t i = 0; i < roots.size(); ++i) {
+            int& depth = i < operation.outputs.size() ? depth_of_bodies : depth_within;
+            depth = std::max(depth, depth_of(roots[i]));
+            visit(Expr(roots[i]), [&](const Expr& node) {
+                for (const Expr& kid : children(node)) see(kid);
+                if (auto* reduce = node.as<Reduce>()) see_reduction(*reduce, node);
             });
         }
-        known_.resize(shared_.size());
-        return depth;
+        return depth_of_bodies + depth_within;
     }
 
-    /// What is known so far is known no more.
-    void begin_known() { round_ = ++last_round_; }
-
-    Value operator()(const Expr& expr) {
-        auto compute = [&] { return std::visit([&](const auto& node) { return evaluate(node, expr); }, (*expr).kind); };
-        if (shared_.empty() || expr.as<Variable>()) return compute();
+    /// Its values at these points; other lanes hold anything.
+    Column operator()(const Expr& expr, const Points& points) {
+        if (expr.as<Variable>()) return ColumnPool::lend(variable(expr, points.block()));
         auto shared = shared_.find(expr.id());
-        if (shared == shared_.end()) return compute();
-        Known& known = known_[shared->second];
-        if (known.round == round_) return known.value;
-        Value value = compute();
-        known = {round_, value};
-        return value;
+        if (shared != shared_.end()) return known(expr, shared->second, points);
+        return evaluate(expr, points);
     }
-    // One case a node type.
-    Value evaluate(const IntConstant& node, const Expr& expr) { return {expr.type(), 0, node.value}; }
-    Value evaluate(const FloatConstant& node, const Expr& expr) { return {numbers_of(expr.type()), node.value, 0}; }
-    Value evaluate(const Variable& node, const Expr& expr) {
-        for (auto known = index_.rbegin(); known != index_.rend(); ++known)
-            if (known->first == expr.id()) return known->second;
-        internal_check(node.kind != VariableKind::Index, "interpret '{}': index '{}' has no value", name_, node.name);
-        if (node.kind == VariableKind::Size) return integer(bound_size(expr, bindings_));
+
+    /// The value of a shared node, evaluated where it is not known yet.
+    Column known(const Expr& expr, const ExprNode* name, const Points& points) {
+        const Block& block = points.block();
+        Block::Known& known = points.block().known[name];
+        if (known.round != block.round) {
+            known.round = block.round;
+            known.num_lanes = 0;
+            known.has_value.assign(static_cast<size_t>(block.size), false);
+        }
+        if (known.num_lanes < block.size)
+            learn(known, expr, points.where([&](int lane) { return !known.has_value[lane]; }));
+        auto* reduce = expr.as<Reduce>();
+        return ColumnPool::lend(known.columns[reduce ? reduce->component : 0]);
+    }
+    void learn(Block::Known& known, const Expr& expr, const Points& unknown) {
+        if (unknown.is_empty()) return;
+        std::vector<Column> columns;
+        if (auto* reduce = expr.as<Reduce>())
+            columns = reduced(*reduce, unknown);
+        else
+            columns.push_back(evaluate(expr, unknown));
+        while (known.columns.size() < columns.size()) known.columns.push_back(pool_.take());
+        for (size_t c = 0; c < columns.size(); ++c) copy(columns[c], known.columns[c], unknown);
+        unknown.each([&](int lane) { known.has_value[lane] = true; });
+        known.num_lanes += unknown.size();
+    }
+    Column evaluate(const Expr& expr, const Points& points) {
+        return std::visit([&](const auto& node) { return evaluate(node, expr, points); }, (*expr).kind);
+    }
+
+    /// A variable's values in all lanes of the block.
+    const Column& variable(const Expr& expr, Block& block) {
+        for (const auto& [known, column] : block.variables)
+            if (known == expr.id()) return column;
+        Column column = pool_.take();
+        if (block.outer) {
+            const Column& outside = variable(expr, *block.outer);
+            for (int lane = 0; lane < block.size; ++lane) column[lane] = outside[block.outer_lane[lane]];
+        } else {
+            std::fill_n(column.get(), most_lanes, number_of(bound(expr)));
+        }
+        block.variables.emplace_back(expr.id(), std::move(column));
+        return block.variables.back().second;
+    }
+    Value bound(const Expr& expr) const {
+        const Variable& variable = *expr.as<Variable>();
+        internal_check(variable.kind == VariableKind::Size || variable.kind == VariableKind::Scalar,
+                       "interpret '{}': '{}' has no value", name_, variable.name);
+        if (variable.kind == VariableKind::Size) return {Type::I64, 0, bound_size(expr, bindings_)};
         return convert(numbers_of(expr.type()), bound_scalar(expr, bindings_));
     }
-    Value evaluate(const Cast& node, const Expr& expr) { return convert(numbers_of(expr.type()), (*this)(node.a)); }
-    Value evaluate(const Select& node, const Expr&) {
-        return (*this)(node.condition).integer ? (*this)(node.yes) : (*this)(node.no);
+
+    // One case a node type.
+    Column evaluate(const IntConstant& node, const Expr&, const Points& points) {
+        Column result = pool_.take();
+        points.each([&](int lane) { result[lane].integer = node.value; });
+        return result;
     }
-    Value evaluate(const Load&, const Expr&) {
+    Column evaluate(const FloatConstant& node, const Expr&, const Points& points) {
+        Column result = pool_.take();
+        points.each([&](int lane) { result[lane].real = node.value; });
+        return result;
+    }
+    Column evaluate(const Variable&, const Expr& expr, const Points& points) { return (*this)(expr, points); }
+    Column evaluate(const Cast& node, const Expr& expr, const Points& points) {
+        return converted(expr.type(), numbers_of(node.a.type()), (*this)(node.a, points), points);
+    }
+    Column converted(Type type, Type from, Column values, const Points& points) {
+        const Type to = numbers_of(type);
+        if (is_float(from) && to == Type::F64) return values;
+        if (to == from && to != Type::TF32) return values;
+        Column result = pool_.take();
+        if (is_float(from) != is_float(to)) {
+            points.each([&](int lane) { result[lane] = number_of(convert(to, value_of(values[lane], from))); });
+            return result;
+        }
+        copy(values, result, points);
+        is_float(to) ? round_column(to, result, points) : wrap_column(to, result, points);
+        return result;
+    }
+
+    Column evaluate(const Select& node, const Expr&, const Points& points) {
+        Column condition = (*this)(node.condition, points);
+        Points yes = points.where([&](int lane) { return condition[lane].integer != 0; });
+        if (yes.size() == points.size()) return (*this)(node.yes, points);
+        if (yes.is_empty()) return (*this)(node.no, points);
+        Points no = points.where([&](int lane) { return condition[lane].integer == 0; });
+        Column result = pool_.take();
+        copy((*this)(node.yes, yes), result, yes);
+        copy((*this)(node.no, no), result, no);
+        return result;
+    }
+    Column evaluate(const Load&, const Expr&, const Points&) {
         internal_check(false, "interpret '{}': a declaration reads tensors, not buffers", name_);
         return {};
     }
-    Value evaluate(const Fma& node, const Expr& expr) {
-        double a = (*this)(node.a).real, b = (*this)(node.b).real, c = (*this)(node.c).real;
-        if (numbers_of(expr.type()) == Type::F64) return rounded(Type::F64, std::fma(a, b, c));
-        return {expr.type(), std::fmaf(static_cast<float>(a), static_cast<float>(b), static_cast<float>(c)), 0};
+    Column evaluate(const Fma& node, const Expr& expr, const Points& points) {
+        Column a = (*this)(node.a, points), b = (*this)(node.b, points), c = (*this)(node.c, points);
+        Column result = pool_.take();
+        if (numbers_of(expr.type()) == Type::F64)
+            points.each([&](int lane) { result[lane].real = std::fma(a[lane].real, b[lane].real, c[lane].real); });
+        else
+            points.each([&](int lane) {
+                auto single = [lane](const Column& column) { return static_cast<float>(column[lane].real); };
+                result[lane].real = std::fmaf(single(a), single(b), single(c));
+            });
+        return result;
     }
 
-    Value evaluate(const Unary& node, const Expr& expr) {
-        Value a = (*this)(node.a);
-        if (node.op == UnaryOp::Not) return truth(!a.integer);
-        if (!is_float(a.type)) {
-            bool negate = node.op == UnaryOp::Negate || (node.op == UnaryOp::Abs && a.integer < 0);
-            auto value = static_cast<int64_t>(negate ? 0 - static_cast<uint64_t>(a.integer) : a.integer);
-            return {expr.type(), 0, wrap_to_type(expr.type(), value)};
+    Column evaluate(const Unary& node, const Expr& expr, const Points& points) {
+        Column a = (*this)(node.a, points), result = pool_.take();
+        if (node.op == UnaryOp::Not) {
+            points.each([&](int lane) { result[lane].integer = !a[lane].integer; });
+        } else if (is_float(node.a.type())) {
+            const Type type = numbers_of(expr.type());
+            const bool is_rsqrt = node.op == UnaryOp::Rsqrt;  // two operations, each rounded
+            const UnaryOp op = is_rsqrt ? UnaryOp::Sqrt : node.op;
+            points.each([&](int lane) { result[lane].real = apply_plainly(op, a[lane].real); });
+            round_column(type, result, points);
+            if (!is_rsqrt) return result;
+            points.each([&](int lane) { result[lane].real = 1 / result[lane].real; });
+            round_column(type, result, points);
+        } else {
+            points.each([&](int lane) {
+                int64_t value = a[lane].integer;
+                bool negate = node.op == UnaryOp::Negate || (node.op == UnaryOp::Abs && value < 0);
+                result[lane].integer = negate ? static_cast<int64_t>(0 - static_cast<uint64_t>(value)) : value;
+            });
+            wrap_column(expr.type(), result, points);
         }
-        if (node.op == UnaryOp::Rsqrt)  // two operations, each rounded
-            return rounded(expr.type(), 1 / rounded(expr.type(), std::sqrt(a.real)).real);
-        return rounded(expr.type(), apply_plainly(node.op, a.real));
+        return result;
     }
 
-    Value evaluate(const Binary& node, const Expr& expr) {
-        Value a = (*this)(node.a);
-        if (node.op == BinaryOp::And && !a.integer) return truth(false);
-        if (node.op == BinaryOp::Or && a.integer) return truth(true);
-        Value b = (*this)(node.b);
-        bool reals = is_float(a.type);
-        switch (node.op) {
-            case BinaryOp::And:
-            case BinaryOp::Or: return truth(b.integer);
-            case BinaryOp::Less: return truth(reals ? a.real < b.real : a.integer < b.integer);
-            case BinaryOp::LessEqual: return truth(reals ? a.real <= b.real : a.integer <= b.integer);
-            case BinaryOp::Equal: return truth(reals ? a.real == b.real : a.integer == b.integer);
-            case BinaryOp::NotEqual: return truth(reals ? a.real != b.real : a.integer != b.integer);
-            default: break;
+    Column evaluate(const Binary& node, const Expr& expr, const Points& points) {
+        Column a = (*this)(node.a, points);
+        if (is_lazy(node.op)) return decided(node, std::move(a), points);
+        Column b = (*this)(node.b, points), result = pool_.take();
+        const bool reals = is_float(node.a.type());
+        if (is_comparison(node.op)) {
+            points.each([&](int lane) {
+                result[lane].integer = reals ? compare(node.op, a[lane].real, b[lane].real)
+                                             : compare(node.op, a[lane].integer, b[lane].integer);
+            });
+        } else if (reals) {
+            run_on_reals(node.op, [&](auto op) {
+                points.each([&](int lane) { result[lane].real = apply_plainly(op, a[lane].real, b[lane].real); });
+            });
+            round_column(numbers_of(expr.type()), result, points);
+        } else {
+            check_divisors(node.op, b, expr, points);
+            run_on_integers(node.op, [&](auto op) {
+                points.each(
+                    [&](int lane) { result[lane].integer = apply_plainly(op, a[lane].integer, b[lane].integer); });
+            });
+            wrap_column(expr.type(), result, points);
         }
-        if (reals) return rounded(expr.type(), apply_plainly(node.op, a.real, b.real));
-        return {expr.type(), 0, wrap_to_type(expr.type(), apply(node.op, a.integer, b.integer, expr))};
+        return result;
+    }
+    /// And or Or of `a` and node.b, which is evaluated where `a` does not decide.
+    Column decided(const Binary& node, Column a, const Points& points) {
+        Points open = points.where([&](int lane) { return (a[lane].integer != 0) == (node.op == BinaryOp::And); });
+        if (open.is_empty()) return a;
+        Column b = (*this)(node.b, open), result = pool_.take();
+        copy(a, result, points);
+        copy(b, result, open);
+        return result;
     }
 
-    int64_t apply(BinaryOp op, int64_t a, int64_t b, const Expr& expr) const {
-        auto wrapped = [](uint64_t value) { return static_cast<int64_t>(value); };
-        bool divides = op == BinaryOp::Div || op == BinaryOp::Mod;
-        if (divides && b == 0) throw_error(Error, "interpret '{}': division by zero in {}", name_, to_string(expr));
-        if (divides && b == -1) return op == BinaryOp::Div ? wrapped(0 - static_cast<uint64_t>(a)) : 0;
-        switch (op) {
-            case BinaryOp::Add: return wrapped(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-            case BinaryOp::Sub: return wrapped(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
-            case BinaryOp::Mul: return wrapped(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
-            case BinaryOp::Div: return a / b - (a % b != 0 && (a < 0) != (b < 0));
-            case BinaryOp::Mod: return a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);
-            case BinaryOp::Min: return std::min(a, b);
-            case BinaryOp::Max: return std::max(a, b);
-            case BinaryOp::BitAnd: return a & b;
-            case BinaryOp::BitOr: return a | b;
-            case BinaryOp::BitXor: return a ^ b;
-            case BinaryOp::ShiftLeft: return b < 32 ? wrapped(static_cast<uint64_t>(a) << b) : 0;
-            case BinaryOp::ShiftRight: return b < 32 ? a >> b : 0;
-            case BinaryOp::MulHigh: return wrapped(static_cast<uint64_t>(a) * static_cast<uint64_t>(b) >> 32);
-            default: break;
-        }
-        internal_check(false, "no integer operation {}", static_cast<int>(op));
-        return 0;
+    void check_divisors(BinaryOp op, const Column& divisors, const Expr& expr, const Points& points) const {
+        if (!divides(op)) return;
+        points.each([&](int lane) {
+            if (divisors[lane].integer == 0)
+                throw_error(Error, "interpret '{}': division by zero in {}", name_, to_string(expr));
+        });
     }
 
-    Value evaluate(const Read& node, const Expr& expr) {
+    Column evaluate(const Read& node, const Expr& expr, const Points& points) {
         const HostArray& array = this->array(node.operation.get(), node.output);
-        int64_t offset = 0;
-        for (size_t d = 0; d < node.indices.size(); ++d) {
-            int64_t index = (*this)(node.indices[d]).integer;
-            if (index < 0 || index >= array.shape[d]) fail_outside(node, array, expr);
-            offset += index * array.strides[d];
+        std::vector<Column> indices;
+        for (const Expr& index : node.indices) indices.push_back((*this)(index, points));
+        Column result = pool_.take();
+        points.each([&](int lane) { result[lane].integer = 0; });
+        for (size_t d = 0; d < indices.size(); ++d) {
+            const Column& index = indices[d];
+            const int64_t extent = array.shape[d], stride = array.strides[d];
+            points.each([&](int lane) {
+                if (index[lane].integer < 0 || index[lane].integer >= extent)
+                    fail_outside(node, array, expr, indices, lane);
+                result[lane].integer += index[lane].integer * stride;
+            });
         }
-        return convert(numbers_of(expr.type()), load_element(array.type, &array.bytes[offset * bytes_of(array.type)]));
+        load_column(array, result, points);
+        return converted(expr.type(), array.type, std::move(result), points);
     }
-    [[noreturn]] void fail_outside(const Read& node, const HostArray& array, const Expr& expr) {
+    [[noreturn]] void fail_outside(const Read& node, const HostArray& array, const Expr& expr,
+                                   const std::vector<Column>& indices, int lane) {
         std::vector<int64_t> place;
-        for (const Expr& index : node.indices) place.push_back((*this)(index).integer);
+        for (const Column& index : indices) place.push_back(index[lane].integer);
         throw_error(Error, "interpret '{}': {} reads {}{}, which has shape {}", name_, to_string(expr),
                     node.operation->name, indices_text(place), indices_text(array.shape));
     }
 
-    Value evaluate(const Exchange&, const Expr& expr) {
+    Column evaluate(const Exchange&, const Expr& expr, const Points&) {
         internal_check(false, "a tensor's expression has no threads: {}", to_string(expr));
         return {};
     }
-    Value evaluate(const Reduce& node, const Expr&) {
-        std::vector<int64_t> shape, point(node.axes.size());
-        for (const Expr& axis : node.axes) shape.push_back((*this)(axis.as<Variable>()->extent).integer);
-        Values total;
-        for (const Expr& identity : node.reducer->identity) total.push_back((*this)(identity));
-        bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
-        if (empty) return total[node.component];
-        const uint64_t outside = round_;
-        do {
-            combine(node, total, point);
-        } while (advance(point, shape));
-        round_ = outside;
-        return total[node.component];
+    Column evaluate(const Reduce& node, const Expr&, const Points& points) {
+        return std::move(reduced(node, points)[node.component]);
     }
 
-    void combine(const Reduce& node, Values& total, const std::vector<int64_t>& point) {
-        size_t depth = index_.size();
-        for (size_t d = 0; d < point.size(); ++d) index_.emplace_back(node.axes[d].id(), integer(point[d]));
-        begin_known();
-        Values term;
-        for (const Expr& value : node.values) term.push_back((*this)(value));
-        index_.resize(depth);
-        for (size_t c = 0; c < total.size(); ++c) {
-            index_.emplace_back(node.reducer->left[c].id(), total[c]);
-            index_.emplace_back(node.reducer->right[c].id(), term[c]);
+    /// All components of a reduction. At each point, terms are added to its totals one by one, in their order.
+    std::vector<Column> reduced(const Reduce& node, const Points& points) {
+        std::vector<Column> extents, totals;
+        for (const Expr& axis : node.axes) extents.push_back((*this)(axis.as<Variable>()->extent, points));
+        for (const Expr& identity : node.reducer->identity) {
+            totals.push_back(pool_.take());
+            copy((*this)(identity, points), totals.back(), points);
         }
-        begin_known();
-        for (size_t c = 0; c < total.size(); ++c) total[c] = (*this)(node.reducer->combined[c]);
-        index_.resize(depth);
+        Block block(&points.block()), operands(&points.block());
+        for (const Expr& axis : node.axes) block.add_variable(axis, pool_.take());
+        for (auto* side : {&node.reducer->left, &node.reducer->right})
+            for (const Expr& operand : *side) operands.add_variable(operand, pool_.take());
+        const Binary* plain = plain_combination(*node.reducer);
+        for (Terms terms(extents, points); terms.fill(block);) {
+            std::vector<Column> values;
+            for (const Expr& value : node.values) values.push_back((*this)(value, Points(block)));
+            if (plain)
+                combine_plainly(*plain, node.reducer->combined[0], totals[0], values[0], block, terms.starts());
+            else
+                combine(*node.reducer, totals, values, block, terms.starts(), operands);
+        }
+        return totals;
     }
 
-    struct Known {
-        uint64_t round = 0;
-        Value value;
-    };
+    void combine_plainly(const Binary& node, const Expr& expr, const Column& totals, const Column& terms,
+                         const Block& block, const std::vector<int>& starts) {
+        const Type type = numbers_of(expr.type());
+        auto combine_all = [&](auto combined) {
+            for (size_t point = 0; point + 1 < starts.size(); ++point) {
+                Number total = totals[block.outer_lane[starts[point]]];
+                for (int term = starts[point]; term < starts[point + 1]; ++term) total = combined(total, terms[term]);
+                totals[block.outer_lane[starts[point]]] = total;
+            }
+        };
+        if (is_float(type))
+            run_on_reals(node.op, [&](auto op) {
+                combine_all([&](Number a, Number b) {
+                    return Number{.real = rounded(type, apply_plainly(op, a.real, b.real))};
+                });
+            });
+        else
+            run_on_integers(node.op, [&](auto op) {
+                combine_all([&](Number a, Number b) {
+                    return Number{.integer = wrap_to_type(type, apply_plainly(op, a.integer, b.integer))};
+                });
+            });
+    }
+    static double rounded(Type type, double real) {
+        if (type == Type::F64) return real;
+        return type == Type::F32 ? static_cast<float>(real) : round_to_type(type, real);
+    }
+
+    /// As `operands` of a reducer of any kind: first the first term of each point, then each second one and so on.
+    void combine(const ReducerNode& reducer, const std::vector<Column>& totals, const std::vector<Column>& terms,
+                 const Block& block, const std::vector<int>& starts, Block& operands) {
+        const size_t num_components = totals.size();
+        for (int step = 0;; ++step) {
+            operands.begin(all_lanes(operands.outer->size));
+            std::vector<int> lanes;
+            for (size_t point = 0; point + 1 < starts.size(); ++point) {
+                const int term = starts[point] + step;
+                if (term >= starts[point + 1]) continue;
+                const int lane = lanes.emplace_back(block.outer_lane[term]);
+                for (size_t c = 0; c < num_components; ++c) {
+                    operands.variables[c].second[lane] = totals[c][lane];
+                    operands.variables[num_components + c].second[lane] = terms[c][term];
+                }
+            }
+            if (lanes.empty()) return;
+            Points points(operands, std::move(lanes));
+            for (size_t c = 0; c < num_components; ++c) copy((*this)(reducer.combined[c], points), totals[c], points);
+        }
+    }
+    static std::vector<int> all_lanes(int size) {
+        std::vector<int> lanes(size);
+        std::iota(lanes.begin(), lanes.end(), 0);
+        return lanes;
+    }
 
     const Bindings& bindings_;
     bool exact_reals_;
+    ColumnPool pool_;
     std::string name_;  ///< of the operation being computed
-    std::vector<std::pair<const Operation*, std::vector<HostArray>>> arrays_;
-    std::unordered_map<const ExprNode*, size_t> shared_;    ///< their numbers
-    std::vector<Known> known_;                              ///< of shared nodes
-    uint64_t round_ = 0, last_round_ = 0;                   ///< of values of variables: what is known belongs to one
-    std::vector<std::pair<const ExprNode*, Value>> index_;  ///< variables that have a value, inner ones last
+    std::deque<std::vector<HostArray>> computed_;
+    std::unordered_map<const Operation*, std::vector<const HostArray*>> arrays_;  ///< inputs and computed ones
+    /// Shared nodes, and the names by which blocks know their values.
+    std::unordered_map<const ExprNode*, const ExprNode*> shared_;
 };
 
 }  // namespace

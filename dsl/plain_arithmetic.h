@@ -1,11 +1,18 @@
-// Operations on floats as the language has them, in f64: what interpreters of declarations round to their types.
+// Operations on numbers as the language has them, on floats in f64, on integers in 64 bits: what interpreters of
+// declarations round and wrap to their types.
 #pragma once
+#include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "dsl/expr.h"
 #include "support/error.h"
 
 namespace tw {
+
+inline bool is_comparison(BinaryOp op) { return op >= BinaryOp::Less && op <= BinaryOp::NotEqual; }
+inline bool is_lazy(BinaryOp op) { return op == BinaryOp::And || op == BinaryOp::Or; }
+inline bool divides(BinaryOp op) { return op == BinaryOp::Div || op == BinaryOp::Mod; }
 
 /// One operation in float64. Rsqrt is two that are each rounded elsewhere; here it is one.
 inline double apply_plainly(UnaryOp op, double a) {
@@ -46,6 +53,56 @@ inline double apply_plainly(BinaryOp op, double a, double b) {
     }
     internal_check(false, "no float operation {}", static_cast<int>(op));
     return 0;
+}
+
+/// In 64 bits, which wrap. Quotients are rounded toward minus infinity; the divisor is not 0.
+inline int64_t apply_plainly(BinaryOp op, int64_t a, int64_t b) {
+    auto wrapped = [](uint64_t value) { return static_cast<int64_t>(value); };
+    if (divides(op) && b == -1) return op == BinaryOp::Div ? wrapped(0 - static_cast<uint64_t>(a)) : 0;
+    switch (op) {
+        case BinaryOp::Add: return wrapped(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+        case BinaryOp::Sub: return wrapped(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
+        case BinaryOp::Mul: return wrapped(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+        case BinaryOp::Div: return a / b - (a % b != 0 && (a < 0) != (b < 0));
+        case BinaryOp::Mod: return a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);
+        case BinaryOp::Min: return std::min(a, b);
+        case BinaryOp::Max: return std::max(a, b);
+        case BinaryOp::BitAnd: return a & b;
+        case BinaryOp::BitOr: return a | b;
+        case BinaryOp::BitXor: return a ^ b;
+        case BinaryOp::ShiftLeft: return b < 32 ? wrapped(static_cast<uint64_t>(a) << b) : 0;
+        case BinaryOp::ShiftRight: return b < 32 ? a >> b : 0;
+        case BinaryOp::MulHigh: return wrapped(static_cast<uint64_t>(a) * static_cast<uint64_t>(b) >> 32);
+        default: break;
+    }
+    internal_check(false, "no integer operation {}", static_cast<int>(op));
+    return 0;
+}
+
+/// run(op) with `op` a constant of its own type, for loops that do not ask at each lane which operation it is.
+template <BinaryOp... ops, class Run>
+void run_as(BinaryOp op, Run&& run) {
+    bool found = ((op == ops && (run(std::integral_constant<BinaryOp, ops>{}), true)) || ...);
+    internal_check(found, "no operation {} here", static_cast<int>(op));
+}
+template <class Run>
+void run_on_reals(BinaryOp op, Run&& run) {
+    using enum BinaryOp;
+    run_as<Add, Sub, Mul, Div, Min, Max>(op, run);
+}
+template <class Run>
+void run_on_integers(BinaryOp op, Run&& run) {
+    using enum BinaryOp;
+    run_as<Add, Sub, Mul, Div, Mod, Min, Max, BitAnd, BitOr, BitXor, ShiftLeft, ShiftRight, MulHigh>(op, run);
+}
+template <class Number>
+bool compare(BinaryOp op, Number a, Number b) {
+    switch (op) {
+        case BinaryOp::Less: return a < b;
+        case BinaryOp::LessEqual: return a <= b;
+        case BinaryOp::Equal: return a == b;
+        default: return a != b;
+    }
 }
 
 }  // namespace tw
