@@ -4,6 +4,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "runtime/emulator/emulator.h"
 #include "support/error.h"
 
 namespace tw::fuzz {
@@ -76,6 +77,7 @@ Summary collect(const FuzzOptions& options, const std::function<void(const std::
         summary.failures.push_back({number, how + "\n" + notes});
         log();
     };
+    if (options.run_kernels) emulator::ask_host_compiler();
     run_in_workers(batches_of(options), {options.workers, options.time_limit_s}, work, result, died);
     return summary;
 }

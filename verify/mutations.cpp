@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/emulator/emulator.h"
 #include "schedules/register_kernel.h"
 #include "support/error.h"
 #include "verify/examine_mutants.h"
@@ -231,6 +232,7 @@ MutationSummary fuzz_mutations(const MutationOptions& options) {
     auto died = [&](int64_t number, const std::string& how, const std::string& notes) {
         finish(number, Verdict::By::Nobody, how + " " + notes);
     };
+    emulator::ask_host_compiler();
     run_in_workers(batches_of(chosen, cases, subjects.size()), {options.workers, options.time_limit_s}, work, result,
                    died);
     return summary;

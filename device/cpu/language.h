@@ -14,7 +14,8 @@
 
 #define TW_EXPORT extern "C" __attribute__((visibility("default")))
 #define TW_UNSEEN __attribute__((no_sanitize("thread")))                   // its own accesses are not the kernel's
-#define TW_HOOK TW_UNSEEN __attribute__((noinline, visibility("hidden")))  // so that its caller is the kernel
+// Not inlined, so that its caller is the kernel; not compiled where no kernel calls it.
+#define TW_HOOK inline TW_UNSEEN __attribute__((noinline, visibility("hidden")))
 #define TW_INLINE inline __attribute__((always_inline))
 #define TW_CALLER __builtin_extract_return_addr(__builtin_return_address(0))
 
@@ -46,31 +47,33 @@ extern "C" TW_HOOK void tw_sync_warp() { tw_hooks.sync_warp(TW_CALLER); }
 // -fsanitize=thread has the compiler call these before every access of memory that is not surely the thread's own. We
 // link them instead of the sanitizer's library.
 extern "C" {
-TW_HOOK void __tsan_init() {}
-TW_HOOK void __tsan_func_entry(void*) {}
-TW_HOOK void __tsan_func_exit() {}
+#define TW_CALLED __attribute__((used)) TW_HOOK  // the calls are not there yet when the compiler looks for them
+TW_CALLED void __tsan_init() {}
+TW_CALLED void __tsan_func_entry(void*) {}
+TW_CALLED void __tsan_func_exit() {}
 #define TW_TSAN(bytes, slot)                                                                                    \
-    TW_HOOK void __tsan_read##bytes(void* memory) { tw_hooks.read[slot](memory, TW_CALLER); }                   \
-    TW_HOOK void __tsan_write##bytes(void* memory) { tw_hooks.write[slot](memory, TW_CALLER); }                 \
-    TW_HOOK void __tsan_unaligned_read##bytes(void* memory) { tw_hooks.read[slot](memory, TW_CALLER); }         \
-    TW_HOOK void __tsan_unaligned_write##bytes(void* memory) { tw_hooks.write[slot](memory, TW_CALLER); }
+    TW_CALLED void __tsan_read##bytes(void* memory) { tw_hooks.read[slot](memory, TW_CALLER); }                   \
+    TW_CALLED void __tsan_write##bytes(void* memory) { tw_hooks.write[slot](memory, TW_CALLER); }                 \
+    TW_CALLED void __tsan_unaligned_read##bytes(void* memory) { tw_hooks.read[slot](memory, TW_CALLER); }         \
+    TW_CALLED void __tsan_unaligned_write##bytes(void* memory) { tw_hooks.write[slot](memory, TW_CALLER); }
 TW_TSAN(1, 0)
 TW_TSAN(2, 1)
 TW_TSAN(4, 2)
 TW_TSAN(8, 3)
 TW_TSAN(16, 4)
 #undef TW_TSAN
-TW_HOOK void __tsan_read_range(void* memory, unsigned long bytes) { tw_hooks.range(memory, bytes, false, TW_CALLER); }
-TW_HOOK void __tsan_write_range(void* memory, unsigned long bytes) { tw_hooks.range(memory, bytes, true, TW_CALLER); }
-TW_HOOK void* __tsan_memcpy(void* to, const void* from, unsigned long bytes) {
+TW_CALLED void __tsan_read_range(void* memory, unsigned long bytes) { tw_hooks.range(memory, bytes, false, TW_CALLER); }
+TW_CALLED void __tsan_write_range(void* memory, unsigned long bytes) { tw_hooks.range(memory, bytes, true, TW_CALLER); }
+TW_CALLED void* __tsan_memcpy(void* to, const void* from, unsigned long bytes) {
     tw_hooks.range(from, bytes, false, TW_CALLER);
     tw_hooks.range(to, bytes, true, TW_CALLER);
     return __builtin_memcpy(to, from, bytes);
 }
-TW_HOOK void* __tsan_memset(void* to, int value, unsigned long bytes) {
+TW_CALLED void* __tsan_memset(void* to, int value, unsigned long bytes) {
     tw_hooks.range(to, bytes, true, TW_CALLER);
     return __builtin_memset(to, value, bytes);
 }
+#undef TW_CALLED
 }
 
 // How the emulator starts a kernel whose parameters it does not know: from a table of their addresses.

@@ -14,7 +14,8 @@ run(${CMAKE_COMMAND} "-DPAGE=${consumer_dir}/../../docs/your-own-kernel.md" "-DO
   -P "${consumer_dir}/../../cmake/ExtractProgram.cmake")
 run(${CMAKE_COMMAND} -S "${consumer_dir}" -B "${work_dir}/build" -G "${generator}"
   "-DCMAKE_PREFIX_PATH=${work_dir}/prefix" "-DCMAKE_CXX_COMPILER=${compiler}" "-DCMAKE_CXX_COMPILER_LAUNCHER=${launcher}"
-  "-DCMAKE_CXX_FLAGS=${flags}" -DCMAKE_BUILD_TYPE=Release "-DPAGE_PROGRAM=${page_program}")
+  "-DCMAKE_CXX_FLAGS=${flags}" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O0
+  "-DPAGE_PROGRAM=${page_program}")
 run(${CMAKE_COMMAND} --build "${work_dir}/build" --parallel)
 run("${work_dir}/build/consumer")
 set(ENV{TW_DEVICE} emulated)

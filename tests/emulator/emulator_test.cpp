@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/emulator/small_kernels.h"
@@ -418,6 +419,35 @@ TEST(Errors, NameWhatIsNoCompiler) {
     Pretender idle("");
     Setting setting("TW_HOST_CXX", idle.path.c_str());
     EXPECT_ERROR(compiled("// nor by that\n"), "has linked k without a complaint, but left no library");
+}
+
+TEST(HostCompilers, AreNotAskedAgainByForkedProcesses) {
+    const std::string questions = testing::TempDir() + fmt::format("tw-questions-{}", getpid());
+    Pretender asked(fmt::format("case \"$*\" in *-E*) echo asked >> '{}';; esac\nexec c++ \"$@\"\n", questions));
+    Setting setting("TW_HOST_CXX", asked.path.c_str());
+    ask_host_compiler();
+    const auto before = std::filesystem::file_size(questions);
+    const pid_t child = fork();
+    if (child == 0) {
+        try {
+            compiled("// by a process of its own\nextern \"C\" __global__ void k() {}");
+            _exit(0);
+        } catch (const std::exception& error) {
+            fmt::print(stderr, "{}\n", error.what());
+            _exit(1);
+        }
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_GT(before, 0u);
+    EXPECT_EQ(std::filesystem::file_size(questions), before);
+    unlink(questions.c_str());
+}
+
+TEST(HostCompilers, ThatAreMissingAreNoErrorBeforeACompilation) {
+    Setting setting("TW_HOST_CXX", "/nowhere/g++");
+    EXPECT_NO_THROW(ask_host_compiler());
 }
 
 /// All of these tests once more.

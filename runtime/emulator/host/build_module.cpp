@@ -160,6 +160,8 @@ std::string translation_unit(std::span<const Source> sources) {
     return text + "#line 1 \"entries\"\n" + entries;
 }
 
+void ask_for_flags() { flags_of(host_compiler()); }
+
 int build_module(const std::string& translation_unit, std::span<const Source> sources) {
     internal_check(!sources.empty(), "nothing to compile");
     const std::string compiler = host_compiler();

@@ -13,6 +13,9 @@ std::string translation_unit(std::span<const Source> sources);
 /// The symbol of the i-th source's kernel; functions add "_call" and "_pointees".
 std::string entry_symbol(size_t i);
 
+/// Throws HostCompilerMissing. Under the memo's lock, as build_module().
+void ask_for_flags();
+
 /// Compiles and links; an open file without a name. Throws CompileFailed, HostCompilerMissing.
 int build_module(const std::string& translation_unit, std::span<const Source> sources);
 

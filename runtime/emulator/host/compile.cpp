@@ -84,4 +84,12 @@ std::vector<ModulePointer> compile_together(std::span<const Source> sources) {
     return modules;
 }
 
+void ask_host_compiler() {
+    std::lock_guard lock(memo().mutex);
+    try {
+        ask_for_flags();
+    } catch (const HostCompilerMissing&) {  // who compiles will be told
+    }
+}
+
 }  // namespace tw::emulator

@@ -22,6 +22,10 @@ std::shared_ptr<const Module> compile(std::span<const Source> sources);
 /// and compile_together() of it and others, find its module; only kernels without one are compiled.
 std::vector<std::shared_ptr<const Module>> compile_together(std::span<const Source> sources);
 
+/// Finds out now what compilations need to know of the compiler: processes forked later do not ask again. Without a
+/// compiler, nothing.
+void ask_host_compiler();
+
 /// Throws Error for a launch that cannot be: an unknown kernel, too many threads.
 void check_launch(const Module& module, const Launch& launch);
 
