@@ -348,7 +348,7 @@ private:
         for (auto* side : {&node.reducer->left, &node.reducer->right})
             for (const Expr& operand : *side) operands.add_variable(operand, pool_.take());
         const Binary* plain = plain_combination(*node.reducer);
-        for (Terms terms(extents, points); terms.fill(block);) {
+        for (ReduceTerms terms(extents, points); terms.fill(block);) {
             std::vector<Column> values;
             for (const Expr& value : node.values) values.push_back((*this)(value, Points(block)));
             if (plain)

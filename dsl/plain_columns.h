@@ -186,10 +186,10 @@ inline void store_column(const Column& column, int size, Type type, std::byte* b
 }
 
 /// The terms of a reduction at some points, those of each point in the order of its axes, the last one fastest.
-class Terms {
+class ReduceTerms {
 public:
     /// `extents`: a column an axis. Where one is 0 there are no terms.
-    Terms(const std::vector<Column>& extents, const Points& points) {
+    ReduceTerms(const std::vector<Column>& extents, const Points& points) {
         std::map<std::vector<int64_t>, std::vector<int>> points_of;
         std::vector<int64_t> shape(extents.size());
         points.each([&](int lane) {

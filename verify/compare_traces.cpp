@@ -11,7 +11,8 @@ namespace {
 
 using Kind = TracedOperation::Kind;
 
-constexpr size_t kWarp = 32, kWarpgroup = 128;
+constexpr size_t kWarp = 32;
+constexpr size_t kWarpgroup = 128;
 
 /// Numbers say nothing where those who use one are always the same threads: these get the number of the first of them.
 void renumber_barriers(std::vector<ThreadTrace>& threads) {

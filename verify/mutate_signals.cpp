@@ -14,7 +14,10 @@ namespace {
 
 using namespace codegen;  // NOLINT: the thread IR is all that this file is about
 
-constexpr int kRegisterStep = 8, kWarp = 32, kWarpgroup = 128, kDescriptorUnit = 16;
+constexpr int kRegisterStep = 8;
+constexpr int kWarp = 32;
+constexpr int kWarpgroup = 128;
+constexpr int kDescriptorUnit = 16;
 
 class SignalMutator {
 public:

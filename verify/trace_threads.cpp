@@ -19,7 +19,8 @@ namespace {
 
 using namespace codegen;  // NOLINT: the thread IR is all that this file is about
 
-constexpr int64_t kDescriptorUnit = 16, kRowsOfGroup = 8;
+constexpr int64_t kDescriptorUnit = 16;
+constexpr int64_t kRowsOfGroup = 8;
 
 TracedOperation::Kind kind_of(const Instruction& instruction) {
     using Kind = TracedOperation::Kind;

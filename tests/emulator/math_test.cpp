@@ -12,7 +12,7 @@ namespace {
 
 constexpr float Infinity = std::numeric_limits<float>::infinity(), NaN = std::numeric_limits<float>::quiet_NaN();
 
-struct Error {
+struct Deviation {
     double ulp = 0;
     float at = 0;
 };
@@ -25,8 +25,8 @@ struct Function {
 };
 
 /// The largest error, less what is allowed for x; infinities and NaN must be where they belong.
-Error largest_error(const std::vector<float>& xs, const std::vector<float>& results, const Function& function) {
-    Error largest;
+Deviation largest_error(const std::vector<float>& xs, const std::vector<float>& results, const Function& function) {
+    Deviation largest;
     for (size_t i = 0; i < xs.size(); ++i) {
         const double expected = function.truth(xs[i]);
         if (function.per_x > 0 && std::abs(expected) < 0x1p-126 && results[i] == 0) continue;
@@ -60,7 +60,7 @@ void check_accuracy(const char* device_name) {
     std::vector<float> xs, all = telling_floats();
     for (size_t i = 0; i < all.size(); i += 5) xs.push_back(all[i]);
     for (const Function& function : Functions) {
-        Error error = largest_error(xs, apply(*device, function.name, xs), function);
+        Deviation error = largest_error(xs, apply(*device, function.name, xs), function);
         fmt::print("{:12} {:12} at most {:.2f} ulp, at {}\n", device->name(), function.name, error.ulp, error.at);
         EXPECT_LE(error.ulp, function.bound) << function.name << " at " << error.at;
     }
