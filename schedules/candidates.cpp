@@ -1,6 +1,7 @@
 #include "schedules/candidates.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -47,7 +48,7 @@ public:
     Search(const std::function<Schedule()>& rule, size_t limit) : rule_(rule), limit_(std::max<size_t>(limit, 1)) {}
 
     std::vector<Made> run() {
-        found_.push_back(make({}));
+        found_.push_back(*make({}));
         known_.insert(found_[0].schedule.save());
         for (size_t next = 0; next < found_.size() && has_room(); ++next) take_neighbours(next);
         return std::move(found_);
@@ -56,12 +57,13 @@ public:
 private:
     bool has_room() const { return found_.size() < limit_ && tried_ < tries_of_each * limit_; }
 
-    Made make(const Picks& picks) {
+    /// Nothing where what else is picked leaves no such choice.
+    std::optional<Made> make(const Picks& picks) {
         Choices choices(picks);
         Schedule s = rule_();
-        if (!choices.unmet().empty()) throw_error(Error, "no choice of {}", choices.unmet()[0]);
+        if (!choices.unmet().empty()) return {};
         if (!picks.empty()) codegen::lower(s.tree(), s.target());
-        return {picks, choices.asked(), std::move(s)};
+        return Made{picks, choices.asked(), std::move(s)};
     }
 
     void take_neighbours(size_t of) {
@@ -82,8 +84,8 @@ private:
 
     void take(const Picks& picks) try {
         ++tried_;
-        Made made = make(picks);
-        if (known_.insert(made.schedule.save()).second) found_.push_back(std::move(made));
+        std::optional<Made> made = make(picks);
+        if (made && known_.insert(made->schedule.save()).second) found_.push_back(std::move(*made));
     } catch (const Error&) {  // what steps and passes refuse is no candidate
     }
 
