@@ -402,11 +402,11 @@ TEST_F(Tw, TuneKeepsRecordsOfConvolutions) {
 TEST_F(Tw, TuneTakesWhatIsScheduledByRule) {
     const std::string records = (folder_ / "records.jsonl").string();
     const Outcome tuned = tw("--load '" LOADED_BY_RULE
-                             "' tune loaded_by_rule softmax_5x37_automatic --verbose "
+                             "' tune loaded_by_rule softmax_131x37_automatic --verbose "
                              "--device emulated --limit 2 --records '" +
                              records + "'");
     EXPECT_EQ(tuned.status, 0) << tuned.err;
-    EXPECT_THAT(tuned.out, AllOf(HasSubstr("loaded_by_rule"), HasSubstr("softmax_5x37_automatic"),
+    EXPECT_THAT(tuned.out, AllOf(HasSubstr("loaded_by_rule"), HasSubstr("softmax_131x37_automatic"),
                                  HasSubstr("2 measured, 0 skipped"), HasSubstr("  rule ")));
     const std::string text = content(records);
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
