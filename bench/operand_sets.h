@@ -12,7 +12,10 @@ namespace tw::bench {
 /// Fills an input by its name; false if it leaves it as it is.
 using FillInput = std::function<bool(const std::string& input, HostArray& array, uint64_t seed)>;
 
-/// Buffers for every input and output of a tree of constant extents.
+/// Named sizes at their largest, and 0.75 for each scalar, 0 for one of integers.
+Bindings numbers_of(const Tree& tree);
+
+/// Buffers for every input and output of a tree, and its numbers_of().
 class OperandSets {
 public:
     /// As many sets as span `least_bytes` together, one at least; inputs that `fill` leaves are normally distributed.
@@ -22,8 +25,11 @@ public:
     const std::vector<Arguments>& sets() const { return sets_; }
     /// How many bytes one set has.
     int64_t bytes() const { return bytes_; }
+    /// Sizes and scalars, of all sets.
+    const Bindings& numbers() const { return numbers_; }
 
 private:
+    Bindings numbers_;
     std::vector<Arguments> sets_;
     int64_t bytes_ = 0;
 };

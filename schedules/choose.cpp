@@ -1,4 +1,4 @@
-#include "schedules/choose.h"
+#include "schedules/choose_by_rule.h"
 
 #include <algorithm>
 #include <optional>
@@ -17,6 +17,7 @@
 #include "schedules/explain_units.h"
 #include "schedules/long_reductions.h"
 #include "schedules/outline_images.h"
+#include "schedules/pick_tilings.h"
 #include "schedules/redeclare_convolutions.h"
 #include "schedules/scan_rows.h"
 #include "schedules/share_reduction.h"
@@ -152,7 +153,7 @@ private:
     void tile(const Tensor& c, std::optional<Schedule>& best) {
         if (is_made_with_others(c)) return;
         refusal_.clear();
-        for (TiledProduct& tiled : tilings_to_try(c)) {
+        for (TiledProduct& tiled : pick_tilings(c, tilings_to_try(c), target_)) {
             tiled_.push_back(std::move(tiled));
             const bool is_on_units = tiled_.back().is_on_units();
             if (auto found = lowered(is_on_units)) {
@@ -365,11 +366,7 @@ private:
             schedule_scan(s, stage, *along);
         else if (!s.reduces(stage))
             schedule_elements(s, stage);
-        else if (shareable_ && take_full_reduction(s, stage))
-            return;
-        else if (shareable_ && has_few_results(s, stage) && is_worth_sharing(s, stage))
-            share_reduction(s, stage);
-        else
+        else if (!shareable_ || !reduce_together(s, stage))
             spread_results(s, stage, Threads);
     }
 
@@ -435,9 +432,7 @@ Chosen with_moved_channels(const DeclaredRows& rows, const Target& target) {
 
 }  // namespace
 
-Schedule ChooseSchedule::operator()(const std::vector<Tensor>& outputs, const Target& target,
-                                    std::source_location where) const {
-    CalledFrom caller(where);
+Schedule choose_by_rule(const std::vector<Tensor>& outputs, const Target& target) {
     for (std::vector<std::string> without;;) {
         Chosen found = with_moved_channels(declare_rows(outputs, without), target);
         const size_t before = without.size();

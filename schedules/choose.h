@@ -25,8 +25,9 @@ namespace tw::schedules {
 /// that lie side by side take schedule_column_reduction, of at least 2048 terms to a scalar schedule_full_reduction,
 /// others with few results share each among the threads of a warp, the terms of all its axes, unless several axes have
 /// fewer terms than that; scans run along their loop (schedule_scan). What reduces nothing takes schedule_elements
-/// (choose_elements.h), in vectors or tiles, as explain() says; all else is one element a thread. Throws what the other
-/// rules' steps throw.
+/// (choose_elements.h), in vectors or tiles, as explain() says; all else is one element a thread. Where rules ask
+/// (choices.h), a record of exactly this declaration answers, if tune() has kept one (tuned_declarations.h): explain()
+/// says so. Throws what the other rules' steps throw.
 ///
 /// A function, and a value that nn::Operator takes as one.
 struct ChooseSchedule {

@@ -11,6 +11,7 @@
 #include "dsl/deep.h"
 #include "dsl/edit.h"
 #include "dsl/simplify.h"
+#include "schedules/choices.h"
 #include "schedules/elements_beside.h"
 #include "schedules/share_reduction.h"
 #include "schedules/take_steps.h"
@@ -24,7 +25,7 @@ constexpr int64_t MostBytes = 16, MostSteps = 4;  // of a vector; of a thread
 constexpr int64_t BytesWanted = 32;               // that a thread loads before it needs them
 constexpr int64_t MostOperations = 1 << 13;       // that a thread's elements are made of, unrolled
 constexpr int64_t MostOperationsOfOne = 1 << 12;  // beyond, building twice takes too long
-constexpr int64_t TileSide = 64, TileThreads = 256, FewTiles = 4;
+constexpr int64_t FewTiles = 4;
 constexpr int64_t MostTileBytes = 48 << 10;  // of shared memory: four blocks side by side at least
 constexpr double Scattered = 9;              // of cost_of: eight lines a request of a warp
 
@@ -74,6 +75,20 @@ Spread spread_of(const Elements& elements, const Target& target) {
     while (!has_blocks(2 * blocks) && spread.steps > 1) spread.steps /= 2;
     while (!has_blocks(2 * blocks) && spread.threads > FewThreads) spread.threads /= 2;
     while (!has_blocks(blocks) && spread.vector > 1) spread.vector /= 2;
+    return spread;
+}
+
+/// Of these sizes, or of those that are picked: what is legal for each type that is stored.
+Spread pick_spread(const std::string& name, const Elements& elements, Spread spread) {
+    int64_t bytes = 1;
+    for (const ElementAccess& access : elements.accesses)
+        if (access.is_store) bytes = std::max<int64_t>(bytes, bytes_of(access.buffer->type));
+    std::vector<int64_t> vectors{1, 2, 4, 8, 16}, steps{1, 2, 4, 8};
+    std::erase_if(vectors, [&](int64_t each) { return each * bytes > MostBytes; });
+    spread.vector = pick(name, "vector", vectors, spread.vector);
+    std::erase_if(steps, [&](int64_t each) { return each * spread.vector * elements.operations > MostOperations; });
+    spread.steps = pick(name, "steps", steps, spread.steps);
+    spread.threads = pick(name, "threads", {64, 128, 256, 512}, spread.threads);
     return spread;
 }
 
@@ -149,28 +164,31 @@ std::optional<Turned> turned_operands(const Schedule& s, const Elements& element
 
 /// Tiles of the axes up to `along` and of those behind it.
 struct Tile {
-    int64_t neighbours, columns, lanes, rows_of_threads;
+    int64_t side = 64, threads = 256;
+    int64_t neighbours = 0, columns = 0, lanes = 0, rows_of_threads = 0;
 };
-Tile tile_of(const Elements& elements, const Turned& turned) {
+Tile tile_of(const std::string& name, const Elements& elements, const Turned& turned) {
     int64_t columns = 1, bytes = 1;
     for (size_t l = turned.along + 1; l < elements.extents.size(); ++l) columns *= elements.extents[l];
     for (const ElementAccess& access : elements.accesses)
         if (access.is_store) bytes = std::max<int64_t>(bytes, bytes_of(access.buffer->type));
-    Tile tile{.neighbours = std::gcd(16 / bytes, columns), .columns = 0, .lanes = 0, .rows_of_threads = 0};
-    tile.columns = std::min(columns, TileSide);
+    Tile tile;
+    tile.side = pick(name, "side", {32, 64, 128}, tile.side);
+    tile.threads = pick(name, "tile_threads", {128, 256, 512}, tile.threads);
+    tile.neighbours = std::gcd(16 / bytes, columns);
+    tile.columns = std::min(columns, tile.side);
     tile.lanes = tile.columns / tile.neighbours;
-    tile.rows_of_threads = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(TileThreads / tile.lanes)));
-    tile.rows_of_threads = std::min(tile.rows_of_threads, TileSide);
+    tile.rows_of_threads = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tile.threads / tile.lanes)));
+    tile.rows_of_threads = std::min(tile.rows_of_threads, tile.side);
     return tile;
 }
 
 /// In shared memory; and for so many multiprocessors that it is worthwhile.
-bool has_room(const Elements& elements, const Turned& turned, const Target& target) {
+bool has_room(const Elements& elements, const Turned& turned, const Tile& tile, const Target& target) {
+    const int64_t area = tile.side * tile.side;
     int64_t bytes = 0;
-    for (const TurnedOperand& operand : turned.operands)
-        bytes += TileSide * TileSide * bytes_of(operand.access.buffer->type);
-    return bytes <= MostTileBytes &&
-           elements.count() >= std::max<int64_t>(FewTiles, target.multiprocessors / 8) * TileSide * TileSide;
+    for (const TurnedOperand& operand : turned.operands) bytes += area * bytes_of(operand.access.buffer->type);
+    return bytes <= MostTileBytes && elements.count() >= std::max<int64_t>(FewTiles, target.multiprocessors / 8) * area;
 }
 
 void spread_tiles(Schedule& s, Stage stage, const Turned& turned, const Tile& tile) {
@@ -179,7 +197,7 @@ void spread_tiles(Schedule& s, Stage stage, const Turned& turned, const Tile& ti
                own = loops.begin() + static_cast<std::ptrdiff_t>(turned.along) + 1;
     const bool joins = own - first > 1 || loops.end() - own > 1 || first != loops.begin();
     const Loop i = s.fuse({first, own}, "i"), j = s.fuse({own, loops.end()}, "j");
-    auto [block_i, tile_i] = s.split(i, TileSide, Tail::Mask, {"block_i", "tile_i"});
+    auto [block_i, tile_i] = s.split(i, tile.side, Tail::Mask, {"block_i", "tile_i"});
     auto [block_j, tile_j] = s.split(j, tile.columns, Tail::Mask, {"block_j", "tile_j"});
     auto [step, row] = s.split(tile_i, tile.rows_of_threads, {"step", "row"});
     auto [lane_of, element] = s.split(tile_j, tile.neighbours, {"t", "element"});
@@ -203,13 +221,14 @@ void spread_tiles(Schedule& s, Stage stage, const Turned& turned, const Tile& ti
 
 bool takes_tiles(Schedule& s, Stage stage, const Elements& elements, int64_t vector) {
     const auto turned = turned_operands(s, elements, vector);
-    if (!turned || !has_room(elements, *turned, s.target())) return false;
-    const Tile tile = tile_of(elements, *turned);
+    if (!turned) return false;
+    const Tile tile = tile_of(s.name(stage), elements, *turned);
+    if (!has_room(elements, *turned, tile, s.target())) return false;
     if (!take_steps(s, stage, [&](Schedule& trial) { spread_tiles(trial, stage, *turned, tile); })) return false;
     std::vector<std::string> names;
     for (const TurnedOperand& operand : turned->operands) names.push_back("'" + operand.access.buffer->name + "'");
     Edit::note(s, fmt::format("'{}': tiles of {} x {}, through shared memory: rows of {} run along another axis",
-                              s.name(stage), TileSide, tile.columns, fmt::join(names, ", ")));
+                              s.name(stage), tile.side, tile.columns, fmt::join(names, ", ")));
     return true;
 }
 
@@ -234,7 +253,7 @@ bool takes_beside(Schedule& s, Stage stage, const Elements& elements) {
     const std::vector<Stage> beside = outputs_beside(s, stage, elements);
     if (beside.empty()) return false;
     const Elements all = together(s, elements, beside);
-    Spread spread = spread_of(all, s.target());
+    Spread spread = pick_spread(s.name(stage), all, spread_of(all, s.target()));
     const int64_t row = elements.extents.back();
     if (row % spread.vector != 0 || row < WarpThreads * spread.vector) return false;
     if (turned_operands(s, all, spread.vector)) return false;
@@ -263,10 +282,11 @@ void schedule_elements(Schedule& s, Stage stage) {
     const auto elements = elements_of(s, stage);
     if (!elements || elements->operations > MostOperationsOfOne) return spread_results(s, stage, Threads);
     with_room_for(elements->depth, [&] {
-        const Spread spread = spread_of(*elements, s.target());
-        if (takes_tiles(s, stage, *elements, spread.vector) || takes_beside(s, stage, *elements) ||
-            takes_vectors(s, stage, spread))
-            return;
+        const Spread spread = pick_spread(s.name(stage), *elements, spread_of(*elements, s.target()));
+        const std::string way = pick(s.name(stage), "elements", {"tiles", "beside", "vectors"}, "tiles");
+        if (way == "tiles" && takes_tiles(s, stage, *elements, spread.vector)) return;
+        if (way != "vectors" && takes_beside(s, stage, *elements)) return;
+        if (takes_vectors(s, stage, spread)) return;
         spread_results(s, stage, spread.vector * spread.steps == 1 ? spread.threads : Threads);
     });
 }

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "dsl/simplify.h"
+#include "schedules/choices.h"
 #include "schedules/replace_tensors.h"
 
 namespace tw::schedules {
@@ -166,6 +167,66 @@ std::vector<RowSchedule> row_schedules(const RowGroup& group) {
     return found;
 }
 
+namespace {
+
+std::string way_of(const RowSchedule& how) {
+    return how.streams ? how.aligned.defined() ? "aligned" : "streamed" : how.threads.keep ? "kept" : "read";
+}
+
+/// Elements that a thread moves at once: those that lie at multiples of their bytes, or fewer.
+std::vector<int64_t> parts_of(int64_t neighbours) {
+    std::vector<int64_t> parts;
+    for (int64_t part = neighbours; part > 0 && neighbours % part == 0; part /= 2) parts.push_back(part);
+    return parts;
+}
+
+/// Rows of a block that has no more threads than it may.
+std::vector<int64_t> rows_beside(int64_t threads) {
+    constexpr int64_t most_threads = 1024;
+    std::vector<int64_t> rows{1, 2, 4, 8, 16, 32};
+    std::erase_if(rows, [&](int64_t each) { return each * threads > most_threads; });
+    return rows;
+}
+
+/// The same way with other threads where these are picked.
+RowSchedule pick_threads(const std::string& name, RowSchedule how) {
+    constexpr int64_t threads_of_block = 128;
+    auto with = [&](auto shape) {
+        const int64_t rule = shape.threads;
+        shape.threads = pick(name, "threads", {4, 8, 16, 32, 64, 128, 256, 512, 1024}, rule);
+        if (shape.threads != rule) shape.rows = std::max<int64_t>(threads_of_block / shape.threads, 1);
+        shape.rows = pick(name, "rows", rows_beside(shape.threads), shape.rows);
+        shape.neighbours = pick(name, "vector", parts_of(shape.neighbours), shape.neighbours);
+        return shape;
+    };
+    if (!how.streams) {
+        how.threads = with(how.threads);
+        return how;
+    }
+    how.chunks = with(how.chunks);
+    how.chunks.vectors = pick(name, "vectors", {1, 2, 4, 8}, how.chunks.vectors);
+    return how;
+}
+
+/// Those of row_schedules, what is picked first: one of them, other threads, or none, where stages are to be kernels of
+/// their own.
+std::vector<RowSchedule> picked_schedules(const RowGroup& group) {
+    std::vector<RowSchedule> all = row_schedules(group);
+    if (!Choices::current()) return all;
+    const std::string& name = group.made[0]->name;
+    std::vector<std::string> ways;
+    for (const RowSchedule& each : all) ways.push_back(way_of(each));
+    ways.push_back("apart");
+    const std::string taken = pick(name, "way", ways, ways[0]);
+    if (taken == "apart") return {};
+    const auto first = std::ranges::find(all, taken, way_of);
+    std::rotate(all.begin(), first, first + 1);
+    all[0] = pick_threads(name, all[0]);
+    return all;
+}
+
+}  // namespace
+
 std::vector<Tensor> tensors_of(const RowGroup& group) {
     std::vector<Tensor> tensors;
     for (const auto* part : {&group.made, &group.between})
@@ -211,7 +272,7 @@ std::optional<Schedule> ChosenRows::choose(const std::vector<Tensor>& outputs, c
         if (!is_worth_sharing(group)) continue;
         std::string why;
         bool found = false;
-        for (const RowSchedule& each : row_schedules(group)) {
+        for (const RowSchedule& each : picked_schedules(group)) {
             chosen_.push_back({group, each, tensors_of(group)});
             if (auto schedule = lowered(why)) {
                 best = std::move(schedule);

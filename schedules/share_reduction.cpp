@@ -4,11 +4,13 @@
 #include <optional>
 
 #include "dsl/simplify.h"
+#include "schedules/choices.h"
+#include "schedules/long_reductions.h"
 
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t Threads = 256, WarpThreads = 32;
+constexpr int64_t Threads = 256, WarpThreads = 32, MostThreads = 1024;
 constexpr int64_t FewResults = 4096;
 constexpr double MostComparisons = 1 << 30;  // of indices with elements; more take longer than the kernels that sort
 
@@ -19,6 +21,14 @@ std::vector<Loop> even_reduce_loops(const Schedule& s, Stage stage) {
     loops.erase(loops.begin(), loops.begin() + data);
     std::erase_if(loops, [&](const Loop& loop) { return !as_constant(s.extent(loop)); });
     return loops;
+}
+
+void spread(Schedule& s, Stage stage, int64_t results) {
+    const std::vector<Loop> loops = s.data_loops(stage);
+    if (loops.empty()) return;
+    auto [block, inside] = s.split(s.fuse(loops, "all"), results, Tail::Mask, {"block", "result"});
+    s.bind(block, grid.x);
+    s.bind(inside, thread);
 }
 
 }  // namespace
@@ -36,11 +46,8 @@ bool may_reorder(const std::vector<Tensor>& outputs) {
 }
 
 void spread_results(Schedule& s, Stage stage, int64_t results) {
-    std::vector<Loop> loops = s.data_loops(stage);
-    if (loops.empty()) return;
-    auto [block, inside] = s.split(s.fuse(loops, "all"), results, Tail::Mask, {"block", "result"});
-    s.bind(block, grid.x);
-    s.bind(inside, thread);
+    if (!s.data_loops(stage).empty())
+        spread(s, stage, pick(s.name(stage), "results", {32, 64, 128, 256, 512}, results));
 }
 
 bool has_few_results(const Schedule& s, Stage stage) {
@@ -79,9 +86,21 @@ void share_reduction(Schedule& s, Stage stage) {
         s.order(order);
         terms = even.size() > 1 ? s.fuse(even, "term") : even[0];
     }
-    auto [step, share] = s.split(terms, WarpThreads, Tail::Mask, {"step", "share"});
-    spread_results(s, stage, Threads / WarpThreads);
+    const int64_t sharers = pick(s.name(stage), "sharers", {4, 8, 16, 32, 64, 128, 256}, WarpThreads);
+    auto [step, share] = s.split(terms, sharers, Tail::Mask, {"step", "share"});
+    std::vector<int64_t> reductions{1, 2, 4, 8, 16};
+    std::erase_if(reductions, [&](int64_t each) { return each * sharers > MostThreads; });
+    spread(s, stage, pick(s.name(stage), "reductions", reductions, std::max<int64_t>(Threads / sharers, 1)));
     s.bind(share, thread);
+}
+
+bool reduce_together(Schedule& s, Stage stage) {
+    const bool is_shared = has_few_results(s, stage) && is_worth_sharing(s, stage);
+    const std::string way = pick(s.name(stage), "reduced", {"together", "by_warps", "by_one"}, "together");
+    if (way == "by_one") return false;
+    if (way == "together" && take_full_reduction(s, stage)) return true;
+    if (is_shared) share_reduction(s, stage);
+    return is_shared;
 }
 
 }  // namespace tw::schedules

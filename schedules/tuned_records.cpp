@@ -65,12 +65,13 @@ TunedRecord record_in(const std::string& line, const std::string& where) try {
 
 struct Tuned {
     Computation computation;
-    std::string arch, tiling;
+    std::string arch, tiling, device, version;
 };
 std::vector<Tuned> tuned_of(const std::vector<TunedRecord>& records) {
     std::vector<Tuned> tuned;
     for (const TunedRecord& record : records)
-        tuned.push_back({computation_of(record.kernel).computation, record.arch, record.tiling});
+        tuned.push_back(
+            {computation_of(record.kernel).computation, record.arch, record.tiling, record.device, record.version});
     return tuned;
 }
 
@@ -156,6 +157,22 @@ std::optional<ConvolutionTiling> tuned_tiling(const ConvolutionShape& shape, Con
 std::optional<std::string> tuned_tiling(const std::string& kernel, const Target& target) {
     const Tuned* tuned = find_tuned(computation_of(kernel).computation, target);
     return tuned ? std::optional(tuned->tiling) : std::nullopt;
+}
+
+std::vector<TunedRecord> tuned_records_of(const std::string& kernel) {
+    std::vector<TunedRecord> found;
+    const Computation computation = computation_of(kernel).computation;
+    const std::vector<InUse>& all = all_in_use();
+    for (auto records = all.rbegin(); records != all.rend(); ++records)
+        for (const Tuned& tuned : records->tuned)
+            if (tuned.computation == computation)
+                found.push_back({.kernel = kernel,
+                                 .tiling = tuned.tiling,
+                                 .schedule = {},
+                                 .device = tuned.device,
+                                 .arch = tuned.arch,
+                                 .version = tuned.version});
+    return found;
 }
 
 }  // namespace tw::schedules

@@ -52,5 +52,7 @@ std::optional<ConvolutionTiling> tuned_tiling(const ConvolutionShape& shape, Con
                                               const Target& target);
 /// The same of a kernel by its name, as the record has it.
 std::optional<std::string> tuned_tiling(const std::string& kernel, const Target& target);
+/// What they tell of a kernel by its name, whatever the target: those to be asked first come first.
+std::vector<TunedRecord> tuned_records_of(const std::string& kernel);
 
 }  // namespace tw::schedules

@@ -1,5 +1,5 @@
-// tw tune: the fastest tilings of products on tensor cores and of convolutions, measured on this machine and kept as
-// records.
+// tw tune: the fastest tilings of products on tensor cores and of convolutions, and the fastest candidates of what is
+// scheduled by rule, measured on this machine and kept as records.
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -9,13 +9,15 @@
 #include <fmt/format.h>
 
 #include "runtime/compile/replace_file.h"
+#include "runtime/driver/arch.h"
 #include "support/error.h"
 #include "support/progress.h"
 #include "tools/commands.h"
 #include "tools/numbers.h"
 #include "tools/output.h"
 #include "tools/tune_names.h"
-#include "tuning/tune.h"
+#include "tuning/tunable_declaration.h"
+#include "tuning/tune_declaration.h"
 
 namespace tw {
 namespace {
@@ -29,18 +31,38 @@ struct TuneCommand {
     bool verbose = false;
 };
 
-std::vector<tuning::Tunable> chosen_kernels(const TuneCommand& command) {
-    std::vector<std::string> names = command.names;
-    if (!command.cases.empty())
-        for (const std::string& name : kernels_of_cases(command.cases)) names.push_back(name);
-    if (names.empty()) throw CLI::ValidationError("tune: name at least one kernel, or --cases FILE");
-    std::vector<tuning::Tunable> kernels;
+struct ChosenKernel {
+    std::string name;
+    tuning::Tunable tunable;
+    std::optional<schedules::DeclarationKey> key = {};  ///< of what is scheduled by rule
+};
+
+/// A family's kernel by its tilings; what else the catalog or a user has, by the choices of its rule.
+ChosenKernel kernel_to_tune(const std::string& name, const Target& target, size_t limit) {
+    for (const auto& family : {tuning::tunable_product, tuning::tunable_convolution})
+        if (auto found = family(name)) return {name, *found};
+    const schedules::CatalogEntry* entry = schedules::find_kernel(name);
+    if (!entry) return {name, tuning::find_tunable(name)};  // which says what names there are
+    tuning::TunableDeclaration declared = tuning::tunable_kernel(*entry, target, limit);
+    return {name, std::move(declared.tunable), std::move(declared.key)};
+}
+
+std::vector<ChosenKernel> chosen_kernels(const std::vector<std::string>& names, const Target& target, size_t limit) {
+    std::vector<ChosenKernel> kernels;
     for (const std::string& name : names) try {
-            kernels.push_back(tuning::find_tunable(name));
+            kernels.push_back(kernel_to_tune(name, target, limit));
         } catch (const Error& problem) {
             throw CLI::ValidationError(fmt::format("tune: {}", problem.what()));
         }
     return kernels;
+}
+
+std::vector<std::string> names_of(const TuneCommand& command) {
+    std::vector<std::string> names = command.names;
+    if (!command.cases.empty())
+        for (const std::string& name : kernels_of_cases(command.cases)) names.push_back(name);
+    if (names.empty()) throw CLI::ValidationError("tune: name at least one kernel, or --cases FILE");
+    return names;
 }
 
 std::vector<TunedRecord> read_records(const std::string& path) {
@@ -78,10 +100,10 @@ private:
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-void report(const tuning::TuneResult& result, double flops, bool verbose) {
+void report(const std::string& name, const tuning::TuneResult& result, double flops, bool verbose) {
     const TunedRecord& r = result.record;
     double gain = result.today_milliseconds > 0 ? result.today_milliseconds / r.milliseconds : 1;
-    print("{:<36} {:>10.4f} ms {:>8.1f} TFLOP/s  {:<24} {:.3f} x of {} today, {} measured, {} skipped\n", r.kernel,
+    print("{:<36} {:>10.4f} ms {:>8.1f} TFLOP/s  {:<24} {:.3f} x of {} today, {} measured, {} skipped\n", name,
           r.milliseconds, r.milliseconds > 0 ? flops / r.milliseconds * 1e-9 : 0, r.tiling, gain, result.today,
           result.measured.size(), result.skipped.size());
     if (verbose)
@@ -95,19 +117,25 @@ void report(const tuning::TuneResult& result, double flops, bool verbose) {
 }
 
 /// False if no tiling of the kernel is usable.
-bool tune_one(const tuning::Tunable& kernel, const std::shared_ptr<Device>& device, const TuneCommand& command,
+bool tune_one(const ChosenKernel& kernel, const std::shared_ptr<Device>& device, const TuneCommand& command,
               std::vector<TunedRecord>& records) try {
+    tuning::TuneOptions options = command.options;
+    if (kernel.key) options.least_gain = TuneRequest().least_gain;
     auto result = [&] {
         Bars bars;
-        return tuning::tune(kernel, device, command.options,
-                            [&](const auto& phase, int64_t done, int64_t all, const auto& next) {
-                                bars.show(kernel.name, phase, done, all, next);
-                            });
+        return (kernel.key ? tuning::tune_choices : tuning::tune)(
+            kernel.tunable, device, options, [&](const auto& phase, int64_t done, int64_t all, const auto& next) {
+                bars.show(kernel.name, phase, done, all, next);
+            });
     }();
     device->release_pool();
-    report(result, kernel.flops, command.verbose);
+    report(kernel.name, result, kernel.tunable.flops, command.verbose);
     put_record(records, result.record);
     write_records(command.records, records);
+    if (kernel.key && device->kind() == DeviceKind::Cuda) {
+        keep_record(*kernel.key, result.record);
+        print("  kept: choose_schedule takes it from now on\n");
+    }
     return true;
 } catch (const StickyError&) {
     throw;  // the device is lost; what was tuned before is written
@@ -119,15 +147,16 @@ bool tune_one(const tuning::Tunable& kernel, const std::shared_ptr<Device>& devi
 }
 
 int tune(const TuneCommand& command) {
-    const std::vector<tuning::Tunable> kernels = chosen_kernels(command);
-    std::vector<TunedRecord> records = read_records(command.records);
-    write_records(command.records, records);  // what cannot be written is better known now
+    const std::vector<std::string> names = names_of(command);
     ChosenDevice chosen =
         command.device.empty() ? best_device() : ChosenDevice{open_device(command.device), command.device};
+    const std::vector<ChosenKernel> kernels = chosen_kernels(names, target_of(*chosen.device), command.options.limit);
+    std::vector<TunedRecord> records = read_records(command.records);
+    write_records(command.records, records);  // what cannot be written is better known now
     print("tuning on {}\n", chosen.reason);
     if (chosen.device->kind() != DeviceKind::Cuda) print("its times say nothing about a GPU\n");
     int status = StatusDone;
-    for (const tuning::Tunable& kernel : kernels)
+    for (const ChosenKernel& kernel : kernels)
         if (!tune_one(kernel, chosen.device, command, records)) status = StatusFailed;
     return status;
 }
@@ -138,14 +167,16 @@ void add_tune_command(CLI::App& app, int& status) {
     auto o = std::make_shared<TuneCommand>();
     auto* command = app.add_subcommand(
         "tune",
-        "measure tilings of products on tensor cores and of convolutions, and keep the fastest that is right; see "
-        "docs/tuning.md");
-    command->add_option("kernels", o->names, "names of kernels without a tiling: gemm_bf16_4096x4096x4096_tb");
+        "measure tilings of products on tensor cores and of convolutions, and other schedules of what is scheduled by "
+        "rule, and keep the fastest that is right; see docs/tuning.md");
+    command->add_option("kernels", o->names,
+                        "names of kernels without a tiling: gemm_bf16_4096x4096x4096_tb; of what choose_schedule "
+                        "schedules: softmax_16384x8192_bf16_automatic; and of --load");
     command->add_option("--cases", o->cases, "JSON lines of kernels, as bench/cases/gemm.jsonl and conv.jsonl");
     command->add_option("--records", o->records, "the file that the winners' records go to, one for each kernel")
         ->capture_default_str();
     command->add_option("--device", o->device, "cuda, cuda:1 or emulated; the best there is if not given");
-    command->add_option("--limit", o->options.limit, "tilings tried of each kernel")
+    command->add_option("--limit", o->options.limit, "tilings, or candidates, tried of each kernel")
         ->check(whole_number(1, 1000000000))
         ->capture_default_str();
     command->add_flag(

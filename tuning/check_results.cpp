@@ -5,7 +5,7 @@
 #include "bench/random_data.h"
 #include "ops/check.h"
 #include "ops/integer_ranges.h"
-#include "schedules/elementwise.h"
+#include "schedules/plain_schedule.h"
 #include "support/error.h"
 
 namespace tw::tuning {
@@ -17,32 +17,20 @@ constexpr int64_t least_samples = 4;
 
 Bindings bindings_of(const Tunable& tunable) {
     Bindings bindings = random_bindings(tunable.outputs, 100);
-    const bench::FillInput fill = fill_of(tunable);
+    const bench::FillInput fill = fill_of(tunable, bindings);
     uint64_t seed = 100;
     for (auto& [name, array] : bindings.inputs)
         if (!fill(name, array, ++seed) && tunable.is_exact) bench::fill_whole(array, tunable.largest, seed);
     return bindings;
 }
 
-/// A kernel for each reduction and each output, a thread for each element.
-Schedule by_elements(const std::vector<Tensor>& outputs, const Target& target) {
-    Schedule s(outputs, target);
-    auto is_output = [&](const Stage& stage) {
-        return std::ranges::any_of(outputs, [&](const Tensor& output) { return s[output].id == stage.id; });
-    };
-    for (const Stage& stage : s.all_stages())
-        if (!s.reduces(stage) && !is_output(stage)) s.inline_stage(stage);
-    for (const Stage& stage : s.all_stages()) schedules::schedule_each_element(s, stage);
-    return s;
-}
-
 /// What float64 says of up to so many elements; nothing if they are right.
 std::optional<std::string> far_from_float64(const Tunable& tunable, const Bindings& bindings,
-                                            const std::vector<HostArray>& results, bool approximate, int64_t wanted) {
+                                            const std::vector<HostArray>& results, const CheckOptions& options) {
     for (size_t k = 0; k < results.size(); ++k) {
-        const CheckResult check =
-            check_output(tunable.outputs[k], bindings, results[k],
-                         {.approximate = approximate, .samples = samples_of(tunable, tunable.outputs[k], wanted)});
+        CheckOptions affordable = options;
+        affordable.samples = samples_of(tunable, tunable.outputs[k], options.samples);
+        const CheckResult check = check_output(tunable.outputs[k], bindings, results[k], affordable);
         if (!check.ok) return fmt::format("'{}': {}", tunable.outputs[k].name(), check.text);
     }
     return {};
@@ -58,9 +46,9 @@ int64_t samples_of(const Tunable& tunable, const Tensor& output, int64_t wanted)
                                                     : wanted;
 }
 
-bench::FillInput fill_of(const Tunable& tunable) {
-    return [ranges = integer_ranges(tunable.outputs, {}), own = tunable.fill](const std::string& input,
-                                                                              HostArray& array, uint64_t seed) {
+bench::FillInput fill_of(const Tunable& tunable, const Bindings& numbers) {
+    return [ranges = integer_ranges(tunable.outputs, numbers), own = tunable.fill](const std::string& input,
+                                                                                   HostArray& array, uint64_t seed) {
         if (own && own(input, array, seed)) return true;
         const auto range = ranges.find(input);
         if (range == ranges.end()) return false;
@@ -74,18 +62,20 @@ ResultCheck::ResultCheck(const Tunable& tunable, std::shared_ptr<Device> device,
 
 std::vector<HostArray> ResultCheck::by_reference() const {
     const Program program =
-        build(tunable_.reference ? tunable_.reference(target_) : by_elements(tunable_.outputs, target_));
+        build(tunable_.reference ? tunable_.reference(target_) : schedules::plain_schedule(tunable_.outputs, target_));
     Executable executable(program, device_);
     std::vector<HostArray> results = run_on(executable, bindings_);
-    if (auto wrong = far_from_float64(tunable_, bindings_, results, program.approximate(), 256))
+    if (auto wrong =
+            far_from_float64(tunable_, bindings_, results, {.approximate = program.approximate(), .samples = 256}))
         throw_error(Error, "{}: nothing to compare results with: of the reference, {}", tunable_.name, *wrong);
     return results;
 }
 
-std::optional<std::string> ResultCheck::problem_of(Executable& executable) {
+std::optional<std::string> ResultCheck::problem_of(Executable& executable, const std::vector<Type>& roundings) {
     const std::vector<HostArray> got = run_on(executable, bindings_);
     const bool approximate = executable.program().approximate();
-    if (!tunable_.is_exact) return far_from_float64(tunable_, bindings_, got, approximate, 4096);
+    if (!tunable_.is_exact)
+        return far_from_float64(tunable_, bindings_, got, {.approximate = approximate, .roundings = roundings});
     if (expected_.empty())
         expected_ = tunable_.flops <= most_interpreted && !approximate ? interpret_plain(tunable_.outputs, bindings_)
                                                                        : by_reference();

@@ -11,8 +11,9 @@
 
 namespace tw::tuning {
 
-/// What fills the tunable's inputs beside random numbers: its own `fill`, and integers as the declaration uses them.
-bench::FillInput fill_of(const Tunable& tunable);
+/// What fills the tunable's inputs beside random numbers: its own `fill`, and integers as the declaration uses
+/// them, of these sizes and scalars.
+bench::FillInput fill_of(const Tunable& tunable, const Bindings& numbers);
 
 /// At how many elements of an output a result is compared with float64, of `wanted` at most: so many that their terms
 /// take a few seconds, however long sums are, and a few in any case.
@@ -20,14 +21,15 @@ int64_t samples_of(const Tunable& tunable, const Tensor& output, int64_t wanted)
 
 /// Knows the results of whole numbers, each element of them: of small computations by the interpreter; of others, and
 /// of those with named approximations, by the tunable's reference on the device, which is first compared with float64
-/// at some hundred elements, fewer of long sums. Of a tunable that is not exact, all are compared with float64 at some thousand elements.
+/// at some hundred elements, fewer of long sums. Of a tunable that is not exact, all are compared with float64 at some
+/// thousand elements.
 class ResultCheck {
 public:
     ResultCheck(const Tunable& tunable, std::shared_ptr<Device> device, const Target& target);
 
-    /// What is wrong with a program for the same computation; nothing if all elements are right. Throws Error if the
-    /// reference does not pass.
-    std::optional<std::string> problem_of(Executable& executable);
+    /// What is wrong with a program for the same computation; nothing if all elements are right. `roundings` are those
+    /// of its schedule. Throws Error if the reference does not pass.
+    std::optional<std::string> problem_of(Executable& executable, const std::vector<Type>& roundings = {});
 
 private:
     std::vector<HostArray> by_reference() const;

@@ -38,6 +38,7 @@ double median(const std::vector<double>& values) { return quantile(values, 0.5);
 /// A tiling on its way from compiling to measuring.
 struct Candidate {
     std::string tiling, schedule;
+    std::vector<Type> roundings = {};  ///< of the schedule
     std::optional<Executable> executable = {};
     std::string problem = {};                    ///< why it is out
     std::vector<std::vector<Launch>> sets = {};  ///< the launches of a run, for each set of operands
@@ -122,6 +123,7 @@ private:
             attempt(candidate, [&] {
                 const Schedule s = tunable_.schedule(candidate.tiling, target_);
                 candidate.schedule = s.save();
+                candidate.roundings = s.roundings();
                 candidate.executable.emplace(build(s), device_);
             });
         };
@@ -159,7 +161,8 @@ private:
     /// Binds operands and runs everything once.
     void prepare() {
         const double least_bytes = is_gpu_ ? static_cast<double>(RotatedBytes) : 0;
-        operands_.emplace(running()[0]->executable->program().tree(), *device_, least_bytes, fill_of(tunable_));
+        const Tree& tree = running()[0]->executable->program().tree();
+        operands_.emplace(tree, *device_, least_bytes, fill_of(tunable_, bench::numbers_of(tree)));
         for (Candidate* candidate : running()) {
             show_measuring(candidate->tiling);
             attempt(*candidate, [&] {
@@ -177,7 +180,7 @@ private:
     void bind(Candidate& candidate) {
         int64_t bytes = operands_->bytes();
         for (const BufferRef& workspace : candidate.executable->program().tree().workspaces)
-            bytes += bytes_spanned(*workspace, {});
+            bytes += bytes_spanned(*workspace, operands_->numbers());
         size_t enough = 1 + static_cast<size_t>(RotatedBytes / std::max<int64_t>(bytes, 1));
         for (size_t set = 0; set < std::min(enough, operands_->sets().size()); ++set)
             candidate.sets.push_back(candidate.executable->prepare(operands_->sets()[set]));
@@ -198,6 +201,7 @@ private:
     }
 
     double burst(const Candidate& candidate) {
+        if (options_.clock) return options_.clock(candidate.tiling);
         auto replay = [&](const Stream& stream) { candidate.graph.run(stream); };
         return time_on(*device_, replay, {.warmups = 0, .samples = 1}).median_seconds /
                static_cast<double>(candidate.runs);
@@ -263,6 +267,17 @@ private:
         return best;
     }
 
+    /// What gains less than is asked for stands behind today's.
+    std::vector<Candidate*> with_today_before_equals(std::vector<Candidate*> some) {
+        const auto today = std::ranges::find(some, &candidates_[0]);
+        if (today == some.end()) return some;
+        const double needed = median(candidates_[0].seconds) * (1 - options_.least_gain);
+        const auto first =
+            std::find_if(some.begin(), today, [&](const Candidate* c) { return median(c->seconds) > needed; });
+        std::rotate(first, today, today + 1);
+        return some;
+    }
+
     TuneResult result(const std::vector<Candidate*>& fastest_first) {
         TuneResult result;
         result.today = candidates_[0].tiling;
@@ -271,9 +286,10 @@ private:
         if (!candidates_[0].seconds.empty()) result.today_milliseconds = median(candidates_[0].seconds) * 1e3;
         ResultCheck check(tunable_, device_, target_);
         Candidate* winner = nullptr;
-        for (Candidate* candidate : fastest_first) {
+        for (Candidate* candidate : with_today_before_equals(fastest_first)) {
             attempt(*candidate, [&] {
-                if (auto wrong = check.problem_of(*candidate->executable)) candidate->problem = "WRONG: " + *wrong;
+                if (auto wrong = check.problem_of(*candidate->executable, candidate->roundings))
+                    candidate->problem = "WRONG: " + *wrong;
             });
             if (!candidate->problem.empty()) continue;
             winner = candidate;
@@ -329,9 +345,9 @@ void check_request(const Tunable& tunable, const std::shared_ptr<Device>& device
     for (const auto& [what, is_there] : needed)
         if (!is_there) throw_error(Error, "tune: {}: its Tunable lacks {}; give that", name, what);
     if (!device) throw_error(Error, "tune: {}: no device; give one, as open_device(\"cuda\")", name);
-    if (options.seconds < 0 || options.within < 0 || options.threads < 0)
-        throw_error(Error, "tune: {}: seconds = {}, within = {}, threads = {}; give none below 0", name,
-                    options.seconds, options.within, options.threads);
+    if (options.seconds < 0 || options.within < 0 || options.threads < 0 || options.least_gain < 0)
+        throw_error(Error, "tune: {}: seconds = {}, within = {}, threads = {}, least_gain = {}; give none below 0",
+                    name, options.seconds, options.within, options.threads, options.least_gain);
 }
 
 }  // namespace

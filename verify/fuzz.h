@@ -70,6 +70,9 @@ Summary fuzz_convolutions(const FuzzOptions& options);
 /// after their last stages: "map", "reduction", "product", "window"; there are no steps.
 Summary fuzz_automatic(const FuzzOptions& options);
 
+/// The same with other choices than the rules have (schedules/choices.h), a few of each computation at random.
+Summary fuzz_candidates(const FuzzOptions& options);
+
 /// Steps with dead handles, foreign stages and absurd sizes: refused by an Error that names the caller's line, or
 /// right.
 Summary fuzz_arbitrary(const FuzzOptions& options);

@@ -398,11 +398,30 @@ TEST_F(Tw, TuneKeepsRecordsOfConvolutions) {
     }
 }
 
+/// The catalog's, and a user's; times of the emulator are kept where they are asked for, and nowhere else.
+TEST_F(Tw, TuneTakesWhatIsScheduledByRule) {
+    const std::string records = (folder_ / "records.jsonl").string();
+    const Outcome tuned = tw("--load '" LOADED_BY_RULE
+                             "' tune loaded_by_rule softmax_131x37_automatic --verbose "
+                             "--device emulated --limit 2 --records '" +
+                             records + "'");
+    EXPECT_EQ(tuned.status, 0) << tuned.err;
+    EXPECT_THAT(tuned.out, AllOf(HasSubstr("loaded_by_rule"), HasSubstr("softmax_131x37_automatic"),
+                                 HasSubstr("2 measured, 0 skipped"), HasSubstr("  rule ")));
+    const std::string text = content(records);
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
+    EXPECT_THAT(text, HasSubstr("{\"kernel\":\"y #"));
+    EXPECT_FALSE(fs::exists(folder_ / "cache/tuned"));
+}
+
 TEST_F(Tw, TuneRefusesWhatItCannotTune) {
     EXPECT_THAT(tw("tune").err, HasSubstr("name at least one kernel, or --cases FILE"));
-    Outcome other = tw("tune softmax_131x37");
+    Outcome other = tw("tune softmax_131");
     EXPECT_EQ(other.status, 2);
-    EXPECT_THAT(other.err, HasSubstr("'softmax_131x37' names no product on tensor cores and no convolution"));
+    EXPECT_THAT(other.err, HasSubstr("'softmax_131' names no product on tensor cores, no convolution"));
+    Outcome by_hand = tw("tune softmax_131x37");
+    EXPECT_EQ(by_hand.status, 2);
+    EXPECT_THAT(by_hand.err, HasSubstr("'softmax_131x37' has a schedule of its own"));
     EXPECT_THAT(tw("tune gemm_bf16_8x8x8_tile64x64x64g1s2").err, HasSubstr("leave out _tile64x64x64g1s2"));
     Outcome nowhere = tw("tune gemm_bf16_8x8x8 --device emulated --limit 1 --records /nonexistent/records");
     EXPECT_EQ(nowhere.status, 1);

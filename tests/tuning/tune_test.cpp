@@ -51,7 +51,7 @@ TEST(Tune, HasATilingHoweverLittleTimeThereIs) {
 
 TEST(Tune, RefusesWhatItCannotTune) {
     EXPECT_ERROR(tuned(find_tunable("gemm_bf16_8x8x8"), "null", 2), "the null device only compiles");
-    EXPECT_ERROR(find_tunable("softmax_131x37_f32"), "names no product on tensor cores and no convolution");
+    EXPECT_ERROR(find_tunable("softmax_131x37_f32"), "names no product on tensor cores, no convolution and no kernel");
     EXPECT_ERROR(find_tunable("gemm_bf16_8x8x8_tile64x64x64g1s2"), "leave out _tile64x64x64g1s2");
     EXPECT_ERROR(find_tunable("convolution_bf16_2x7x6x16_24_3x3_tilehalo64b32s2t1"), "leave out _tilehalo64b32s2t1");
     EXPECT_ERROR(tuned(find_tunable("convolution_bf16_2x7x6x16_24_3x3"), "emulated:sm_80", 2),
@@ -81,7 +81,8 @@ TEST(Tune, SaysWhatATunableLacks) {
     lacking = whole, lacking.schedule = nullptr;
     EXPECT_ERROR(tune(lacking, device, {}, show), "lacks a schedule for each tiling");
     EXPECT_ERROR(tune(whole, nullptr, {}, show), "tune: gemm_bf16_8x8x8: no device; give one");
-    EXPECT_ERROR(tune(whole, device, {.within = -1}, show), "within = -1, threads = 0; give none below 0");
+    EXPECT_ERROR(tune(whole, device, {.within = -1}, show),
+                 "within = -1, threads = 0, least_gain = 0; give none below 0");
 }
 
 /// Of one's own: y = f(x), whose tilings are threads of a block.

@@ -23,5 +23,17 @@ TEST(FuzzAutomatic, IsWhatIsDeclared) {
         EXPECT_GT(summary.computations[kind], options.count / 20) << kind;
 }
 
+/// TW_FUZZ_CANDIDATES sets their number.
+TEST(FuzzCandidates, AreWhatIsDeclared) {
+    FuzzOptions options;
+    options.seed = fuzz_seed();
+    options.count = number_from_environment("TW_FUZZ_CANDIDATES", 100);
+    options.run_kernels = run_on_emulator;
+    Summary summary = fuzz_candidates(options);
+    expect_no_failures(summary.failures, options.seed);
+    EXPECT_EQ(summary.cases, options.count);
+    EXPECT_GT(summary.kernels, options.count * 9 / 10);
+}
+
 }  // namespace
 }  // namespace tw::fuzz

@@ -1,0 +1,7 @@
+// What users include to have schedules found by measuring: tune(), and choices of their own rules. Link with
+// tilewright::tuning, too.
+#pragma once
+#include <tilewright/tilewright.h>
+
+#include "schedules/candidates.h"
+#include "tuning/tune_declaration.h"

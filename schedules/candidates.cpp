@@ -1,0 +1,129 @@
+#include "schedules/candidates.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "codegen/lower.h"
+#include "dsl/edit.h"
+#include "support/error.h"
+
+namespace tw::schedules {
+namespace {
+
+/// Picks whose schedule was made, and the choices that it asked for.
+struct Made {
+    Picks picks;
+    std::vector<Choice> asked;
+    Schedule schedule;
+};
+
+/// "y: threads 128 (256 by rule), vector 4 (8)".
+std::string text_of(const Made& made) {
+    std::string text, of;
+    bool is_first = true;
+    for (const Choice& choice : made.asked) {
+        if (!made.picks.contains(choice.name)) continue;
+        const size_t dot = choice.name.rfind('.');
+        const std::string stage = name_from_saved(choice.name.substr(0, dot)), what = choice.name.substr(dot + 1);
+        const std::string begin = stage.empty() || stage == of ? "" : stage + ": ";
+        text += fmt::format("{}{}{} {} ({}{})",
+                            text.empty()  ? ""
+                            : stage == of ? ", "
+                                          : "; ",
+                            begin, what, choice.taken, choice.rule, is_first ? " by rule" : "");
+        of = stage;
+        is_first = false;
+    }
+    return text.empty() ? "by rule" : text;
+}
+
+/// Walks from the rule's choices to those that differ in one, in two, and so on: a choice differs behind all others
+/// that do, in the order in which they are asked, so that no set of picks comes twice.
+class Search {
+public:
+    Search(const std::function<Schedule()>& rule, size_t limit) : rule_(rule), limit_(std::max<size_t>(limit, 1)) {}
+
+    std::vector<Made> run() {
+        found_.push_back(*make({}));
+        known_.insert(found_[0].schedule.save());
+        for (size_t next = 0; next < found_.size() && has_room(); ++next) take_neighbours(next);
+        return std::move(found_);
+    }
+
+private:
+    bool has_room() const { return found_.size() < limit_ && tried_ < tries_of_each * limit_; }
+
+    /// Nothing where what else is picked leaves no such choice.
+    std::optional<Made> make(const Picks& picks) {
+        Choices choices(picks);
+        Schedule s = rule_();
+        if (!choices.unmet().empty()) return {};
+        if (!picks.empty()) codegen::lower(s.tree(), s.target());
+        return Made{picks, choices.asked(), std::move(s)};
+    }
+
+    void take_neighbours(size_t of) {
+        const std::vector<Choice> asked = found_[of].asked;
+        const Picks picks = found_[of].picks;
+        size_t first = 0;
+        for (size_t k = 0; k < asked.size(); ++k)
+            if (picks.contains(asked[k].name)) first = k + 1;
+        for (size_t k = first; k < asked.size(); ++k)
+            for (const std::string& option : asked[k].options) {
+                if (option == asked[k].rule) continue;
+                if (!has_room()) return;
+                Picks other = picks;
+                other[asked[k].name] = option;
+                take(other);
+            }
+    }
+
+    void take(const Picks& picks) try {
+        ++tried_;
+        std::optional<Made> made = make(picks);
+        if (made && known_.insert(made->schedule.save()).second) found_.push_back(std::move(*made));
+    } catch (const Error&) {  // what steps and passes refuse is no candidate
+    }
+
+    static constexpr size_t tries_of_each = 4;
+
+    const std::function<Schedule()>& rule_;
+    size_t limit_, tried_ = 0;
+    std::vector<Made> found_;
+    std::set<std::string> known_;
+};
+
+}  // namespace
+
+std::vector<Candidate> candidates(const std::vector<Tensor>& outputs, const Target& target,
+                                  const CandidateOptions& options) {
+    const std::function<Schedule()> rule = [&] { return options.rule(outputs, target); };
+    std::vector<Candidate> found;
+    for (Made& made : Search(rule, options.limit).run()) {
+        std::string text = text_of(made);
+        found.push_back({std::move(made.schedule), std::move(made.picks), std::move(text)});
+    }
+    return found;
+}
+
+std::vector<Picks> neighbours_of_rule(const std::function<Schedule()>& rule, size_t limit) {
+    std::vector<Picks> found;
+    for (Made& made : Search(rule, limit).run()) found.push_back(std::move(made.picks));
+    return found;
+}
+
+Schedule schedule_with(const Picks& picks, const std::function<Schedule()>& rule) {
+    Choices choices(picks);
+    Schedule s = rule();
+    const std::vector<std::string> unmet = choices.unmet();
+    if (!unmet.empty())
+        throw_error(Error, "{}: there is no such choice of {}; take the picks of candidates()", picks_text(picks),
+                    unmet[0]);
+    return s;
+}
+
+}  // namespace tw::schedules

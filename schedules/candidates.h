@@ -1,0 +1,32 @@
+// Schedules of any declaration, to be measured: what a rule takes, and its neighbours.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "schedules/choose.h"
+#include "schedules/tuned_declarations.h"
+
+namespace tw::schedules {
+
+struct Candidate {
+    Schedule schedule;
+    Picks picks;       ///< where it is not as the rule has it
+    std::string text;  ///< "by rule", or "y: threads 128 (256 by rule), vector 4 (8)"
+};
+struct CandidateOptions {
+    size_t limit = 60;                    ///< so many, the rule's among them
+    ScheduleRule rule = choose_schedule;  ///< any that asks for its choices by pick(), or calls one that does
+};
+
+/// The rule's schedule first, then those with one choice that differs, then with two, and so on, each schedule once,
+/// the same at every call. What a choice makes impossible is left out; where there is room, the plain one
+/// (plain_schedule.h) is among those of choose_schedule. Throws what the rule throws.
+std::vector<Candidate> candidates(const std::vector<Tensor>& outputs, const Target& target,
+                                  const CandidateOptions& options = {});
+
+/// The same as picks alone, of whatever makes a schedule; `rule` is called on this thread.
+std::vector<Picks> neighbours_of_rule(const std::function<Schedule()>& rule, size_t limit);
+/// The schedule with these picks. Throws Error where the rule has no such choices.
+Schedule schedule_with(const Picks& picks, const std::function<Schedule()>& rule);
+
+}  // namespace tw::schedules

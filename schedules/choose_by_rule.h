@@ -1,0 +1,12 @@
+// What choose_schedule takes where nothing was measured.
+#pragma once
+#include <vector>
+
+#include "dsl/schedule.h"
+
+namespace tw::schedules {
+
+/// As ChooseSchedule says, without records of declarations.
+Schedule choose_by_rule(const std::vector<Tensor>& outputs, const Target& target);
+
+}  // namespace tw::schedules

@@ -1,0 +1,140 @@
+#include "tuning/tunable_declaration.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "bench/random_data.h"
+#include "ops/check.h"
+#include "ops/nest_costs.h"
+#include "support/error.h"
+
+namespace tw::tuning {
+namespace {
+
+using schedules::Choices;
+using schedules::RuledDeclaration;
+
+/// The stage that all of the picks are of; nothing if they are of several, or of none.
+std::optional<std::string> stage_of(const schedules::Picks& picks) {
+    std::optional<std::string> stage;
+    for (const auto& [name, taken] : picks) {
+        const std::string of = name.substr(0, name.rfind('.'));
+        if (stage && *stage != of) return {};
+        stage = of;
+    }
+    return stage;
+}
+
+/// The fastest of each stage that are faster than today's, together; nothing if that is what was measured.
+std::optional<std::string> joined(const TuneResult& result, double least_gain) {
+    schedules::Picks all;
+    std::set<std::string> stages;
+    for (const MeasuredTiling& each : result.measured) {
+        if (each.milliseconds > result.today_milliseconds * (1 - least_gain)) break;
+        const schedules::Picks picks = schedules::parse_picks(each.tiling);
+        const auto stage = stage_of(picks);
+        if (stage && !stage->empty() && stages.insert(*stage).second) all.insert(picks.begin(), picks.end());
+    }
+    if (stages.size() < 2) return {};
+    return schedules::picks_text(all);
+}
+
+/// Of all kernels together: what each element of the result costs, about.
+double flops_of(const Schedule& s) {
+    double flops = 0;
+    for (const LoopCost& cost : nest_costs(s.tree()))
+        if (cost.depth == 0) flops += std::max(cost.cost.flops, cost.cost.global_bytes);
+    return flops;
+}
+
+TunableDeclaration tunable_of(const std::vector<Tensor>& outputs, const std::string& rule_name,
+                              const std::function<Schedule(const Target&)>& make, const Target& target, size_t limit) {
+    TunableDeclaration made;
+    made.key = schedules::declaration_key(outputs, rule_name);
+    made.tunable.name = made.key.name;
+    made.tunable.outputs = outputs;
+    made.tunable.is_exact = false;
+    {
+        const Choices by_rule;
+        made.tunable.flops = flops_of(make(target));
+    }
+    made.tunable.tilings = [make, limit](const Target& wanted) {
+        std::vector<std::string> texts;
+        for (const schedules::Picks& picks : schedules::neighbours_of_rule([&] { return make(wanted); }, limit))
+            texts.push_back(schedules::picks_text(picks));
+        return texts;
+    };
+    made.tunable.schedule = [make](const std::string& picks, const Target& wanted) {
+        return schedules::schedule_with(schedules::parse_picks(picks), [&] { return make(wanted); });
+    };
+    return made;
+}
+
+/// Tables that the entry fills, by their names.
+bench::FillInput tables_of(const schedules::CatalogEntry& entry, const std::vector<Tensor>& outputs) {
+    if (!entry.give_tables) return {};
+    return [give = entry.give_tables, outputs](const std::string& input, HostArray& array, uint64_t seed) {
+        Bindings bindings = random_bindings(outputs, 100);
+        const auto before = bindings.inputs.find(input);
+        if (before == bindings.inputs.end() || is_float(array.type)) return false;
+        const std::vector<std::byte> drawn = before->second.bytes;
+        give(bindings, seed);
+        const HostArray& given = bindings.inputs.at(input);
+        if (given.bytes == drawn || given.bytes.size() != array.bytes.size()) return false;
+        array.bytes = given.bytes;
+        return true;
+    };
+}
+
+}  // namespace
+
+TunableDeclaration tunable_declaration(const std::vector<Tensor>& outputs, const std::string& rule_name,
+                                       const schedules::ScheduleRule& rule, const Target& target, size_t limit) {
+    return tunable_of(
+        outputs, rule_name, [outputs, rule](const Target& wanted) { return rule(outputs, wanted); }, target, limit);
+}
+
+TunableDeclaration tunable_kernel(const schedules::CatalogEntry& entry, const Target& target, size_t limit) {
+    std::vector<RuledDeclaration> ruled;
+    {
+        const Choices choices;
+        entry.make(target);
+        ruled = choices.ruled;
+    }
+    if (ruled.empty())
+        throw_error(Error,
+                    "'{0}' has a schedule of its own, which leaves nothing to choose; tune {0}_automatic, if that is a "
+                    "kernel of the library, or have choose_schedule or schedule_as_tuned make the schedule",
+                    entry.name);
+    TunableDeclaration made = tunable_of(ruled[0].outputs, ruled[0].rule_name, entry.make, target, limit);
+    made.tunable.fill = tables_of(entry, ruled[0].outputs);
+    return made;
+}
+
+TuneResult tune_choices(const Tunable& tunable, const std::shared_ptr<Device>& device, const TuneOptions& options,
+                        const ShowStep& show) {
+    TuneResult apart = tune(tunable, device, options, show);
+    const auto together = joined(apart, options.least_gain);
+    auto is_together = [&](const MeasuredTiling& each) { return each.tiling == *together; };
+    if (!together || std::ranges::any_of(apart.measured, is_together)) return apart;
+    Tunable both = tunable;
+    both.tilings = [&](const Target&) {
+        std::vector<std::string> all{apart.today, *together};
+        if (apart.record.tiling != apart.today) all.push_back(apart.record.tiling);
+        return all;
+    };
+    TuneResult result = tune(both, device, options, show);
+    std::erase_if(apart.measured, [&](const MeasuredTiling& each) {
+        return std::ranges::find(result.measured, each.tiling, &MeasuredTiling::tiling) != result.measured.end();
+    });
+    result.measured.insert(result.measured.end(), apart.measured.begin(), apart.measured.end());
+    std::ranges::stable_sort(result.measured, {}, &MeasuredTiling::milliseconds);
+    result.skipped.insert(result.skipped.end(), apart.skipped.begin(), apart.skipped.end());
+    result.compile_seconds += apart.compile_seconds;
+    result.measure_seconds += apart.measure_seconds;
+    result.check_seconds += apart.check_seconds;
+    return result;
+}
+
+}  // namespace tw::tuning
