@@ -32,27 +32,35 @@ Deviation largest_error(const std::vector<float>& xs, const std::vector<float>& 
         if (function.per_x > 0 && std::abs(expected) < 0x1p-126 && results[i] == 0) continue;
         const float rounded = static_cast<float>(expected), result = results[i];
         if (!std::isfinite(rounded) || !std::isfinite(result)) {
-            EXPECT_TRUE(std::isnan(expected) ? std::isnan(result) : result == rounded) << fmt::format("{:a}: {}, not {}", xs[i], result, expected);
+            EXPECT_TRUE(std::isnan(expected) ? std::isnan(result) : result == rounded)
+                << fmt::format("{:a}: {}, not {}", xs[i], result, expected);
             if (testing::Test::HasFailure()) return largest;
             continue;
         }
         const int exponent = expected == 0 ? -149 : std::max(std::ilogb(expected) - 23, -149);
-        const double ulp = std::abs(result - expected) / std::ldexp(1.0, exponent) +
-                           function.per_x * std::min(0.0, double{xs[i]});
+        const double ulp =
+            std::abs(result - expected) / std::ldexp(1.0, exponent) + function.per_x * std::min(0.0, double{xs[i]});
         if (ulp > largest.ulp) largest = {ulp, xs[i]};
     }
     return largest;
 }
 
 constexpr Function Functions[] = {
-    {"exp_f32", std::exp, 2.5},   {"exp2_f32", [](double x) { return x < -126 ? 0 : std::exp2(x); }, 2.3}, {"log_f32", std::log, 1.0},
-    {"log2_f32", std::log2, 1.6}, {"tanh_f32", std::tanh, 2.0}, {"erf_f32", std::erf, 3.0},
+    {"exp_f32", std::exp, 2.5},
+    {"exp2_f32", [](double x) { return x < -126 ? 0 : std::exp2(x); }, 2.3},
+    {"log_f32", std::log, 1.0},
+    {"log2_f32", std::log2, 1.6},
+    {"tanh_f32", std::tanh, 2.0},
+    {"erf_f32", std::erf, 3.0},
     {"erf_unbranched_f32", std::erf, 3.0},
     {"sigmoid_f32", [](double x) { return 1 / (1 + std::exp(-x)); }, 4.0, 1.0},
     {"logistic2_f32", [](double x) { return x >= 126 ? 0 : 1 / (1 + std::exp2(x)); }, 4.0},
-    {"sqrt", std::sqrt, 0.5},     {"rsqrt", [](double x) { return 1 / std::sqrt(x); }, 1.5},
-    {"ex2_approx", std::exp2, 2.3}, {"rcp_approx", [](double x) { return 1 / x; }, 1.0},
-    {"rsqrt_approx", [](double x) { return 1 / std::sqrt(x); }, 1.6}, {"tanh_approx", std::tanh, 200},
+    {"sqrt", std::sqrt, 0.5},
+    {"rsqrt", [](double x) { return 1 / std::sqrt(x); }, 1.5},
+    {"ex2_approx", std::exp2, 2.3},
+    {"rcp_approx", [](double x) { return 1 / x; }, 1.0},
+    {"rsqrt_approx", [](double x) { return 1 / std::sqrt(x); }, 1.6},
+    {"tanh_approx", std::tanh, 200},
 };
 
 void check_accuracy(const char* device_name) {
@@ -90,10 +98,13 @@ TEST(Math, PowersOfTwoAreExactOnAGpu) {
     check_powers_of_two("cuda");
 }
 
-std::vector<float> at(const std::string& name, const std::vector<float>& xs) { return apply(*open_device("emulated"), name, xs); }
+std::vector<float> at(const std::string& name, const std::vector<float>& xs) {
+    return apply(*open_device("emulated"), name, xs);
+}
 
 TEST(Math, SpecialValues) {
-    EXPECT_EQ(at("exp_f32", {0.0f, -0.0f, Infinity, -Infinity, 89.0f, -104.0f}), (std::vector<float>{1, 1, Infinity, 0, Infinity, 0}));
+    EXPECT_EQ(at("exp_f32", {0.0f, -0.0f, Infinity, -Infinity, 89.0f, -104.0f}),
+              (std::vector<float>{1, 1, Infinity, 0, Infinity, 0}));
     EXPECT_EQ(at("log_f32", {1.0f, 0.0f, -0.0f, Infinity}), (std::vector<float>{0, -Infinity, -Infinity, Infinity}));
     EXPECT_EQ(at("tanh_f32", {0.0f, Infinity, -Infinity, 20.0f}), (std::vector<float>{0, 1, -1, 1}));
     EXPECT_EQ(at("sigmoid_f32", {0.0f, Infinity, -Infinity, 20.0f, -200.0f}), (std::vector<float>{0.5f, 1, 0, 1, 0}));
@@ -101,7 +112,8 @@ TEST(Math, SpecialValues) {
     EXPECT_TRUE(std::signbit(at("tanh_f32", {-0.0f})[0]));
     EXPECT_TRUE(std::signbit(at("erf_f32", {-0.0f})[0]));
     EXPECT_TRUE(std::signbit(at("round", {-0.3f})[0]));
-    for (const char* name : {"exp_f32", "exp2_f32", "log_f32", "log2_f32", "tanh_f32", "erf_f32", "sigmoid_f32", "sqrt", "floor", "round"})
+    for (const char* name :
+         {"exp_f32", "exp2_f32", "log_f32", "log2_f32", "tanh_f32", "erf_f32", "sigmoid_f32", "sqrt", "floor", "round"})
         EXPECT_TRUE(std::isnan(at(name, {NaN})[0])) << name;
     EXPECT_TRUE(std::isnan(at("log_f32", {-1.0f})[0]));
     EXPECT_EQ(at("round", {0.5f, 1.5f, 2.5f, -0.5f}), (std::vector<float>{0, 2, 2, 0}));
