@@ -401,10 +401,11 @@ TEST(Errors, NameTheCompilersTried) {
     EXPECT_ERROR(compiled("// never compiled\n"), "tried /nowhere/g++ ($TW_HOST_CXX)");
 }
 
-/// A program that says of itself that it compiles C++.
+/// A program that says of itself that it compiles C++. What is known of one by its name holds for no other.
 struct Pretender {
-    std::string path = testing::TempDir() + fmt::format("tw-pretender-{}", getpid());
-    explicit Pretender(const std::string& rest) {
+    std::string path;
+    Pretender(const std::string& name, const std::string& rest)
+        : path(testing::TempDir() + fmt::format("tw-{}-{}", name, getpid())) {
         std::ofstream(path) << "#!/bin/sh\ncase \"$*\" in *-E*) echo '#define __cplusplus 1';; esac\n" << rest;
         chmod(path.c_str(), 0700);
     }
@@ -416,14 +417,15 @@ TEST(Errors, NameWhatIsNoCompiler) {
         Setting setting("TW_HOST_CXX", "/bin/true");
         EXPECT_ERROR(compiled("// never compiled by it\n"), "tried /bin/true ($TW_HOST_CXX), which compiles no C++");
     }
-    Pretender idle("");
+    Pretender idle("idle", "");
     Setting setting("TW_HOST_CXX", idle.path.c_str());
     EXPECT_ERROR(compiled("// nor by that\n"), "has linked k without a complaint, but left no library");
 }
 
 TEST(HostCompilers, AreNotAskedAgainByForkedProcesses) {
     const std::string questions = testing::TempDir() + fmt::format("tw-questions-{}", getpid());
-    Pretender asked(fmt::format("case \"$*\" in *-E*) echo asked >> '{}';; esac\nexec c++ \"$@\"\n", questions));
+    Pretender asked("asked",
+                    fmt::format("case \"$*\" in *-E*) echo asked >> '{}';; esac\nexec c++ \"$@\"\n", questions));
     Setting setting("TW_HOST_CXX", asked.path.c_str());
     ask_host_compiler();
     const auto before = std::filesystem::file_size(questions);
