@@ -1,5 +1,5 @@
-# Sources of a target are compiled several at a time (CMake's unity builds): what their headers cost is paid once a group,
-# and a first build takes a third of the time. Files that define the same names for themselves stand in different groups.
+# Sources of a target are compiled several at a time (CMake's unity builds): what their headers cost is paid once a group.
+# Files that define the same names for themselves stand in different groups.
 include_guard()
 
 option(TILEWRIGHT_UNITY "Compile several sources of a target at a time" ON)
