@@ -195,10 +195,10 @@ Declared linear_gelu_backward(int64_t m, int64_t n, int64_t k) {
 }
 
 Declared weight_gradient(int64_t n, int64_t k, int64_t m) {
-    const Tensor dy = matrix("dy", m, n), x = matrix("x", m, k), before = input("dw_before", f32, {n, k});
+    const Tensor dy = matrix("dy", m, n), h = matrix("h", m, k), before = input("dw_before", f32, {n, k});
     const Axis t = reduce_axis("t", m);
     const Tensor dw =
-        compute("dw", {n, k}, [&](Expr i, Expr j) { return before(i, j) + sum(wide(dy(t, i)) * wide(x(t, j)), t); });
+        compute("dw", {n, k}, [&](Expr i, Expr j) { return before(i, j) + sum(wide(dy(t, i)) * wide(h(t, j)), t); });
     return {{dw}};
 }
 
@@ -258,7 +258,7 @@ const std::vector<FusedKernel>& fused_kernels() {
         {"linear_residual", "x w' + bias + residual; m x n x k", 3, of_three<linear_residual>, 2},
         {"linear_gelu_backward", "(dy w) times the slope of gelu, and its column sums; m x n x k", 3,
          of_three<linear_gelu_backward>, 2},
-        {"weight_gradient", "dw + dy' x, f32; n x k x m", 3, of_three<weight_gradient>, 2},
+        {"weight_gradient", "dw + dy' h, f32; n x k x m", 3, of_three<weight_gradient>, 2},
     };
     return all;
 }

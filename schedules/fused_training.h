@@ -37,7 +37,7 @@ Declared linear_gelu(int64_t m, int64_t n, int64_t k);
 Declared linear_residual(int64_t m, int64_t n, int64_t k);
 /// dpre = (dy w) gelu'(pre), dy [m, k], w [k, n], and dbias, the sum of dpre over all rows.
 Declared linear_gelu_backward(int64_t m, int64_t n, int64_t k);
-/// dw = dw_before + dy' x, f32 [n, k]; dy is [m, n], x [m, k].
+/// dw = dw_before + dy' h, f32 [n, k]; dy is [m, n], h [m, k].
 Declared weight_gradient(int64_t n, int64_t k, int64_t m);
 
 struct FusedKernel {

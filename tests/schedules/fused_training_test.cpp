@@ -1,8 +1,12 @@
 // What a training step computes between and around its products, at small random sizes with tails, against float64.
 #include "schedules/fused_training.h"
 
+#include <cstring>
+
 #include <gmock/gmock.h>
 
+#include "dsl/differentiate.h"
+#include "dsl/interpret.h"
 #include "ops/check.h"
 #include "ops/runner.h"
 #include "tests/ops/random_cases.h"
@@ -43,6 +47,73 @@ TEST_P(FusedTraining, AgreesWithFloat64) {
             const CheckResult result = runner.set(data_of(declared, extents, 17 + round)).check();
             EXPECT_TRUE(result.ok) << result.text;
         }
+}
+
+/// In float64.
+std::vector<double> exact(const Tensor& output, const Bindings& bindings) {
+    const HostArray array = interpret_plain({output}, bindings, Precision::Float64).at(0);
+    std::vector<double> values(array.bytes.size() / sizeof(double));
+    std::memcpy(values.data(), array.bytes.data(), array.bytes.size());
+    return values;
+}
+Tensor input_of(const Declared& declared, const std::string& name) {
+    for (const auto& operation : operations_of(declared.outputs))
+        if (operation->is_input() && operation->name == name) return {operation, 0};
+    return {};
+}
+/// A matrix of adjoints, given in bf16 by that name.
+Tensor adjoint(const std::string& name, const Tensor& of) {
+    const Tensor given = input(name, bf16, {of.shape()[0], of.shape()[1]});
+    return compute(name + "_wide", {of.shape()[0], of.shape()[1]},
+                   [&](Expr i, Expr j) { return cast(f32, given(i, j)); });
+}
+void expect_near(const std::vector<double>& got, const std::vector<double>& expected) {
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t k = 0; k < got.size(); ++k) EXPECT_NEAR(got[k], expected[k], 1e-5 * (1 + std::abs(expected[k])));
+}
+HostArray as_f32(const std::vector<double>& values) {
+    HostArray array = host_array(f32, {static_cast<int64_t>(values.size())});
+    for (size_t k = 0; k < values.size(); ++k) array.set({static_cast<int64_t>(k)}, make_value(Type::F64, values[k]));
+    return array;
+}
+
+/// Against what gradients() derives from the forward pass.
+TEST(FusedTrainingFormulas, OfALayerNormAreItsGradients) {
+    const Declared forward = residual_layernorm(5, 23), backward = layernorm_backward(5, 23);
+    const Tensor x = input_of(forward, "x"), n = forward.outputs[1];
+    const std::vector<Tensor> derived =
+        gradients(n, adjoint("dn", n), {x, input_of(forward, "gain"), input_of(forward, "bias")});
+    std::vector<Tensor> all = derived;
+    all.insert(all.end(), forward.outputs.begin(), forward.outputs.end());
+    Bindings given = random_bindings(all, 3), saved = random_bindings(backward.outputs, 4);
+    fill_integers(given.inputs.at("y"), 0, 0, 1);
+    fill_integers(saved.inputs.at("dr"), 2, 2, 1);
+    for (const char* name : {"dn", "gain"}) saved.inputs[name] = given.inputs.at(name);
+    saved.inputs["r"] = given.inputs.at("x");
+    saved.inputs["mean"] = as_f32(exact(forward.outputs[2], given));
+    saved.inputs["scale"] = as_f32(exact(forward.outputs[3], given));
+    std::vector<double> dx = exact(derived[0], given);
+    for (double& each : dx) each += 2;
+    expect_near(exact(backward.outputs[0], saved), dx);
+    for (size_t k : {1, 2}) expect_near(exact(backward.outputs[k], saved), exact(derived[k], given));
+}
+
+TEST(FusedTrainingFormulas, OfGeluAndDropoutAreItsGradients) {
+    const Declared forward = gelu_dropout(7, 13), backward = gelu_dropout_backward(7, 13);
+    const Tensor y = forward.outputs[0];
+    const std::vector<Tensor> derived =
+        gradients(y, adjoint("dy", y), {input_of(forward, "x"), input_of(forward, "bias")});
+    const Bindings given = random_bindings(derived, 5);
+    for (size_t k : {0, 1}) expect_near(exact(backward.outputs[k], given), exact(derived[k], given));
+}
+
+TEST(FusedTrainingFormulas, OfCrossEntropyAreItsGradients) {
+    const Declared both = cross_entropy_both(6, 11);
+    const Tensor share = compute("share", {6}, [](Expr) { return constant(f32, 1.0 / 6); });
+    const Tensor derived = gradients(both.outputs[1], share, {input_of(both, "logits")})[0];
+    Bindings given = random_bindings(both.outputs, 6);
+    fill_integers(given.inputs.at("label"), 0, 10, 7);
+    expect_near(exact(both.outputs[0], given), exact(derived, given));
 }
 
 TEST(FusedTrainingNames, GiveExtents) {
