@@ -13,6 +13,7 @@
 #include "schedules/convolution_entries.h"
 #include "schedules/elementwise.h"
 #include "schedules/families.h"
+#include "schedules/fused_training.h"
 #include "schedules/linear_cross_entropy.h"
 #include "schedules/product_tiles.h"
 #include "schedules/row_operators.h"
@@ -354,7 +355,7 @@ const CatalogEntry* find_library_kernel(const std::string& name) {
     static std::map<std::string, CatalogEntry> made;
     for (const auto entry_of :
          {automatic_entry, entry_by_family, tensor_product_entry, attention_kind_entry, convolution_entry,
-          fused_convolution_entry, depthwise_entry, linear_cross_entropy_entry})
+          fused_convolution_entry, depthwise_entry, linear_cross_entropy_entry, fused_entry})
         if (auto entry = entry_of(name)) return &made.try_emplace(name, *entry).first->second;
     static const std::regex product("product_([0-9]{1,6})x([0-9]{1,6})x([0-9]{1,6})(_ta)?(_tb)?(_ab)?(_tile(.+))?");
     std::smatch match;

@@ -22,7 +22,7 @@ struct CatalogEntry {
 const std::vector<CatalogEntry>& catalog();
 /// The library's entry of this name, or nullptr. Known for any extents: "product_MxNxK" with suffixes _ta, _tb
 /// (transposed operands) and _ab (alpha, beta), the names of families.h ("softmax_16384x8192_bf16"), those of
-/// tensor_product_names.h, and those of attention.h, attention_backward.h and linear_cross_entropy.h. With "_automatic"
+/// tensor_product_names.h, and those of attention.h, attention_backward.h, linear_cross_entropy.h and fused_training.h. With "_automatic"
 /// behind any of these, the same declaration as choose_schedule schedules it: "softmax_16384x8192_bf16_automatic".
 const CatalogEntry* find_library_kernel(const std::string& name);
 /// The library's kernel of this name, or the one that register_kernel.h was given. Throws as registered_kernels() does.

@@ -30,6 +30,11 @@ const NameForm own_forms[] = {
      "stand, then in this order any of _stride2, _pad1, _dilation2 and _tile; the kernel, dilated, fits into the "
      "padded image",
      "depthwise_bf16_32x56x56x64_7x7_pad3"},
+    {"fused_",
+     "NAME_AxBxC of what fused_training.h declares: residual_layernorm, layernorm_backward, cross_entropy and the "
+     "like, "
+     "with its extents",
+     "fused_layernorm_backward_32768x768"},
     {"attention_varlen_tables_",
      "SEQUENCESxROWS, then in this order any of _keys4096, _causal or _window1024, _places, _of_keys and _tile128",
      "attention_varlen_tables_8x4096_causal"},

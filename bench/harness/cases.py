@@ -49,6 +49,7 @@ KEYS = {
     "memory": ({"kernel": NAME},
                {"case": NAME, "seed": SIZE, "scalars": NUMBERS, "sizes": NUMBERS, "ranges": RANGES,
                 "ascending": RANGES, "bytes": SIZE}),
+    "fused": ({"kernel": NAME}, {"case": NAME, "seed": SIZE, "scalars": NUMBERS, "ranges": RANGES, "bytes": SIZE}),
     "compile": ({"kernel": NAME}, {"arch": NAME}),
     "launch": ({"kind": KIND}, {"kernels": SIZE}),
     "emulator": ({"m": SIZE, "n": SIZE, "k": SIZE}, {}),

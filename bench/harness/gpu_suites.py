@@ -53,6 +53,8 @@ def peak_flops(a, b):
 PEAKS = {"gemm": "bf16", "gemm-kinds": "bf16", "gemm-fp32": "f32", "attention": "bf16", "attention-backward": "bf16",
          "conv": "bf16", "conv-fused": "bf16", "linear-cross-entropy": "bf16", "depthwise": None, "memory": None}
 
+PEAKS["fused"] = None
+
 
 def run_suite(suite, cases, path, report, rounds):
     """Each case against its peers; the roof is that of PEAKS: torch.matmul of such matrices, or else a copy."""
@@ -152,7 +154,7 @@ def measure_pair(ours, case, rounds, peak_flops, state):
     moved = case.get("bytes", facts["bytes"])
     inputs = family.prepare(peers.in_types_of_x(inputs))
     sets = [inputs] + [{k: v.clone() for k, v in inputs.items()} for _ in range(1, bursts.num_sets(facts["bytes"]))]
-    in_place = ("p", "m", "v") if family is peers.FAMILIES["adamw"] else ()
+    in_place = peers.in_place_of(family)
     sides, notes = peer_sides(family, facts, sets, in_place)
     if verdict.lost:
         notes.append("the formula loses its result in float32; rewrite it")

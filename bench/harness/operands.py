@@ -7,8 +7,9 @@ import torch
 
 from harness import bursts
 
+# Of u32, which few of PyTorch's functions take, the bits.
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64, "i32": torch.int32,
-         "i64": torch.int64, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool}
+         "u32": torch.int32, "i64": torch.int64, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool}
 if hasattr(torch, "float8_e4m3fn"):
     TYPES["e4m3"] = torch.float8_e4m3fn
 

@@ -7,7 +7,7 @@ import re
 import torch
 import torch.nn.functional as F
 
-from harness import fp8_attention
+from harness import fp8_attention, fused_peers
 from harness.attention_peers import attention_family
 from harness.convolution_peers import convolution_family
 from harness.depthwise_peers import depthwise_family
@@ -132,7 +132,7 @@ def family_of(kernel):
     """The Family of "softmax_16384x768_bf16", or None; the same of "..._automatic", its declaration scheduled by rule."""
     kernel = kernel.removesuffix("_automatic")
     for find in (product_family, gemm_family, convolution_family, fused_convolution_family, depthwise_family,
-                 fp8_attention.family_of, attention_family, gather_family):
+                 fp8_attention.family_of, attention_family, gather_family, fused_peers.fused_family):
         if family := find(kernel):
             return family
     if kernel.startswith("linear_cross_entropy_"):
@@ -140,6 +140,12 @@ def family_of(kernel):
         return linear_cross_entropy.family()
     name = re.fullmatch(r"([a-z_]+?)_\d+(x\d+)*(_(f32|bf16|f16))?(_pitch\d+)?", kernel)
     return FAMILIES.get(name[1]) if name else None
+
+
+def in_place_of(family):
+    """Names of the tensors that its kernel overwrites with its first results."""
+    return next((fused_peers.IN_PLACE[name] for name in fused_peers.IN_PLACE if family is fused_peers.FAMILIES[name]),
+                ("p", "m", "v") if family is FAMILIES["adamw"] else ())
 
 
 def compiled_peer(family, scalars, in_place):

@@ -99,7 +99,7 @@ class SuitesWithoutGpu(Folder):
         self.assertIn("unavailable", text_of(result))
 
     def test_what_needs_a_gpu_says_so(self):
-        for suite in ("gemm", "gemm-fp32", "accuracy", "memory", "launch"):
+        for suite in ("gemm", "gemm-fp32", "accuracy", "memory", "fused", "launch"):
             done = compare(suite)
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn(f"{suite}: cannot be measured: no CUDA driver", done.stdout)

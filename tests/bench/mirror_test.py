@@ -95,6 +95,14 @@ class Names(unittest.TestCase):
             for case in with_kernels(suite, random_cases(suite, 200, 12)):
                 self.assertTrue(peers.family_of(case["kernel"]), case["kernel"])
 
+    def test_of_training_steps_have_peers(self):
+        if not torch:
+            self.skipTest("PyTorch is not on this machine")
+        from harness import peers
+        from harness.cases import default_file, read_cases
+        for case in read_cases("fused", default_file("fused")):
+            self.assertTrue(peers.family_of(case["kernel"]), case["kernel"])
+
     def test_unknown_ones_are_refused_alone(self):
         with Program(TW_BENCH, "emulated") as ours:
             answer = ours.ask("ahead", kernels=["row_sum_5x1000_bf16", "levitate_3x4", "gemm_bf16_8x8x8_tile1x1x1g1s1"],
