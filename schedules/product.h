@@ -31,8 +31,9 @@ struct ProductTiles {
     bool unroll_k = false;  ///< all block_k steps of a tile
     int64_t split_k = 1;    ///< parts of k, each by blocks of its own; a second kernel adds them in order
 };
-/// Those that take least by a model of the time (seconds_of in schedules/product_tiles.h).
-ProductTiles product_tiles(const ProductShape& shape, const Target& target);
+/// Those that take least by a model of the time (seconds_of in schedules/product_tiles.h), of a thread at most so many
+/// sums.
+ProductTiles product_tiles(const ProductShape& shape, const Target& target, int64_t most_sums = 128);
 
 /// Schedules any reduction with one reduce axis whose terms are made of an element of `a` and one of `b`: `c` over
 /// (m, n), or over (others.., m, n), where blocks take a pair of matrices each.

@@ -234,10 +234,11 @@ std::vector<ProductTiles> tiles_of_thread(int64_t thread_m, int64_t thread_n, co
 
 }  // namespace
 
-ProductTiles product_tiles(const ProductShape& shape, const Target& target) {
+ProductTiles product_tiles(const ProductShape& shape, const Target& target, int64_t most_sums) {
     const int64_t terms = std::clamp<int64_t>(shape.k, 1, 16);
     std::vector<ProductTiles> all{{.block_m = 16, .block_n = 16, .block_k = terms, .thread_m = 1, .thread_n = 1}};
     for (auto [thread_m, thread_n] : thread_tiles) {
+        if (thread_m * thread_n > most_sums) continue;
         const std::vector<ProductTiles> tiles = tiles_of_thread(thread_m, thread_n, shape);
         all.insert(all.end(), tiles.begin(), tiles.end());
     }

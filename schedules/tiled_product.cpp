@@ -130,7 +130,10 @@ std::optional<TiledProduct> product_of_threads(const Tensor& c, const Target& ta
     if (!factors) return {};
     if (const auto thin = factors->is_plain ? thin_tiles(factors->shape, target) : std::nullopt)
         return TiledProduct{c, factors->a, factors->b, ProductTiling(*thin)};
-    return TiledProduct{c, factors->a, factors->b, product_tiles(factors->shape, target)};
+    // Terms that are no products take registers of their own.
+    constexpr int64_t most_sums = 128, most_of_other_terms = 64;
+    return TiledProduct{c, factors->a, factors->b,
+                        product_tiles(factors->shape, target, factors->is_plain ? most_sums : most_of_other_terms)};
 }
 
 std::optional<TiledProduct> column_reduction(const Tensor& c) {

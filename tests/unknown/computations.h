@@ -18,7 +18,7 @@ std::vector<Tensor> squared_distances(int64_t m, int64_t n, int64_t k);
 std::vector<Tensor> shortest_paths(int64_t m, int64_t n, int64_t k);
 /// Real and imaginary part of a[m, k] b[k, n], each in a tensor of its own; bf16.
 std::vector<Tensor> complex_product(int64_t m, int64_t n, int64_t k);
-/// c[i, j] = a_i . b_j / sqrt(a_i . a_i * b_j . b_j), of rows of bf16
+/// c[i, j] = a_i . b_j / (|a_i| |b_j|), of all pairs of rows of bf16
 std::vector<Tensor> similarity_matrix(int64_t m, int64_t n, int64_t k);
 /// y[b, i, l] = sum_kj x[b, i, k] v[b, k, j] w[b, j, l], bf16
 std::vector<Tensor> chain_of_three(int64_t batch, int64_t i, int64_t k, int64_t j, int64_t l);

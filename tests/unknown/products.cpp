@@ -38,10 +38,12 @@ std::vector<Tensor> complex_product(int64_t m, int64_t n, int64_t k) {
 std::vector<Tensor> similarity_matrix(int64_t m, int64_t n, int64_t k) {
     Tensor a = input("a", bf16, {m, k}), b = input("b", bf16, {n, k});
     Axis t = reduce_axis("t", k);
-    return {compute("c", {m, n}, [&](Expr i, Expr j) {
-        Expr squares = sum(product(a(i, t), a(i, t)), t) * sum(product(b(j, t), b(j, t)), t);
-        return sum(product(a(i, t), b(j, t)), t) * rsqrt(squares);
-    })};
+    auto inverse_length = [&](const char* name, const Tensor& rows) {
+        return compute(name, {rows.shape()[0]}, [&](Expr i) { return rsqrt(sum(product(rows(i, t), rows(i, t)), t)); });
+    };
+    Tensor of_a = inverse_length("inverse_a", a), of_b = inverse_length("inverse_b", b);
+    return {
+        compute("c", {m, n}, [&](Expr i, Expr j) { return sum(product(a(i, t), b(j, t)), t) * of_a(i) * of_b(j); })};
 }
 
 std::vector<Tensor> chain_of_three(int64_t batch, int64_t i, int64_t k, int64_t j, int64_t l) {
