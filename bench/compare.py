@@ -7,6 +7,7 @@
     bench/compare.py gemm --random 40             shapes that are drawn; the seed is printed, --seed draws them again
     bench/compare.py conv --random 40 --tuned 8   and the best tiling that is found in 8 seconds beside the one taken
     bench/compare.py gemm --random 40 --dry-run compile   whether they compile, for sm_90a; needs no GPU; or a file's cases
+    bench/compare.py unknown                      computations of tests/unknown, which no rule knows by name, scheduled by rule
     bench/compare.py accuracy                     no times: errors of attention and its gradients, ours and PyTorch's
     bench/compare.py all --json results.jsonl     every suite; a line of JSON a case
 
@@ -30,7 +31,7 @@ from harness.cases import KEYS, CaseError, default_file, read_cases
 from harness.gpu_suites import PEAKS, reason_without_gpu, run_accuracy, run_launch, run_suite
 from harness.host_suites import run_compile, run_emulator
 from harness.kernel_names import has_kernels, with_kernels
-from harness.program import Program, ProgramError, find_program
+from harness.program import Program, ProgramError, find_program, library_of
 from harness.random_cases import MAKERS, random_cases
 from harness.report import Report
 
@@ -99,7 +100,7 @@ def cases_of(suite, options):
 
 
 def dry_run(suite, cases, path, report, how):
-    with Program(path, "emulated") as ours:
+    with Program(path, "emulated", library=library_of(suite, path)) as ours:
         mirror.compile_only(suite, with_kernels(suite, cases), ours, report, how == "lower")
     return True
 

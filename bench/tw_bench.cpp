@@ -21,6 +21,7 @@
 #include "bench/kernel_case.h"
 #include "bench/measures.h"
 #include "runtime/driver/arch.h"
+#include "schedules/load_kernels.h"
 #include "support/error.h"
 
 namespace tw::bench {
@@ -112,7 +113,8 @@ Json answer(Session& session, const std::string& line) try {
     return {{"error", problem.what()}};
 }
 
-int serve(const std::string& device) try {
+int serve(const std::string& device, const std::vector<std::string>& libraries) try {
+    for (const std::string& library : libraries) load_kernels(library);
     Session session(open_device(device));
     for (std::string line; std::getline(std::cin, line);)
         if (!line.empty()) std::cout << answer(session, line).dump() << std::endl;
@@ -129,8 +131,10 @@ int main(int argc, char** argv) {
     CLI::App app("tw_bench: measures for bench/compare.py; JSON lines in, JSON lines out.");
     std::string device = "cuda";
     app.add_option("--device", device, "cuda, cuda:1 or emulated")->capture_default_str();
+    std::vector<std::string> libraries;
+    app.add_option("--load", libraries, "a shared object with kernels: see schedules/register_kernel.h");
     CLI11_PARSE(app, argc, argv);
-    const int status = tw::bench::serve(device);
+    const int status = tw::bench::serve(device, libraries);
     if (tw::bench::compiles_still()) std::_Exit(status);
     return status;
 }

@@ -78,21 +78,23 @@ void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tenso
                    {"stages", tiles.stages},
                    {"split_k", tiles.split_k}},
                   where);
-    auto [i, j] = s.loops<2>(c);
+    std::vector<Loop> outer = s.data_loops(c);
+    const Loop i = outer[outer.size() - 2], j = outer.back();
+    outer.resize(outer.size() - 2);
     Stage product = s[c];
-    std::vector<Loop> order;
     if (tiles.split_k > 1) {
         auto [parts, part] = split_reduction(s, c, tiles);
         product = parts;
-        order.push_back(part);
+        outer.insert(outer.begin(), part);
     }
     Side m = tile_side(s, i, "m", tiles.block_m, tiles.thread_m);
     Side n = tile_side(s, j, "n", tiles.block_n, tiles.thread_n);
     auto [ko, ki] = s.split(s.reduce(product), tiles.block_k, Tail::Mask, {"k_outer", "k_inner"});
+    std::vector<Loop> order = outer;
     for (Loop loop : {m.block, n.block, m.thread, n.thread, ko, ki, m.repeat, m.chunk, n.repeat, n.chunk})
         order.push_back(loop);
     s.order(order);
-    if (tiles.split_k > 1) s.bind(order[0], grid.z);
+    if (!outer.empty()) s.bind(outer.size() > 1 ? s.fuse(outer, "matrix") : outer[0], grid.z);
     s.bind(m.block, grid.y);
     s.bind(n.block, grid.x);
     s.bind(m.thread, thread);

@@ -14,6 +14,7 @@ struct ProductShape {
     bool add_c = false;        ///< reads c_in and beta; alpha is a parameter too
     int64_t a_stride = 0;      ///< elements between stored rows, 0 for dense
     int64_t b_stride = 0;
+    int64_t batch = 1;  ///< so many pairs of matrices, each with a result of its own
 };
 struct Product {
     ProductShape shape;
@@ -30,10 +31,12 @@ struct ProductTiles {
     bool unroll_k = false;  ///< all block_k steps of a tile
     int64_t split_k = 1;    ///< parts of k, each by blocks of its own; a second kernel adds them in order
 };
-/// Those that take least by a model of the time (seconds_of in schedules/product_tiles.h).
-ProductTiles product_tiles(const ProductShape& shape, const Target& target);
+/// Those that take least by a model of the time (seconds_of in schedules/product_tiles.h), of a thread at most so many
+/// sums.
+ProductTiles product_tiles(const ProductShape& shape, const Target& target, int64_t most_sums = 128);
 
-/// Schedules any two-dimensional reduction of products with one reduce axis: `c` over (m, n), reading `a` and `b`.
+/// Schedules any reduction with one reduce axis whose terms are made of an element of `a` and one of `b`: `c` over
+/// (m, n), or over (others.., m, n), where blocks take a pair of matrices each.
 /// Extents need not divide; thread_m divides block_m and thread_n block_n. Each thread computes thread_m x thread_n
 /// elements as chunks of 4, so that shared reads are 16 bytes wide and free of bank conflicts (the layout that CUTLASS
 /// calls SIMT warp tiles, without its warp level).

@@ -105,7 +105,9 @@ double seconds_of_round(const ProductTiles& t, const Ways& ways, int64_t blocks,
 
 double rate_of(double bytes) { return bytes < bytes_that_stay ? l2_rate : dram_rate; }
 
-double bytes_of_results(const ProductShape& s) { return 4.0 * static_cast<double>(s.m) * static_cast<double>(s.n); }
+double bytes_of_results(const ProductShape& s) {
+    return 4.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.batch);
+}
 
 double seconds_of_sum(const ProductTiles& t, const ProductShape& s) {
     if (t.split_k < 2) return 0;
@@ -147,7 +149,7 @@ double seconds_of(const ProductTiles& t, const ProductShape& s, const Target& ta
                   columns = ceil_div(s.n, t.block_n);
     const int64_t all_steps = std::max<int64_t>(ceil_div(s.k, t.block_k), 1), steps = ceil_div(all_steps, t.split_k),
                   parts = ceil_div(all_steps, steps);
-    const int64_t blocks = rows * columns * parts, wave = multiprocessors * side_by_side;
+    const int64_t blocks = rows * columns * parts * s.batch, wave = multiprocessors * side_by_side;
     const auto terms = static_cast<double>(steps * t.block_k);
     double computing = static_cast<double>(blocks / wave) * seconds_of_round(t, ways, side_by_side, terms);
     if (blocks % wave) computing += seconds_of_round(t, ways, ceil_div(blocks % wave, multiprocessors), terms);
@@ -156,12 +158,14 @@ double seconds_of(const ProductTiles& t, const ProductShape& s, const Target& ta
     const double stored = bytes_of_results(s) * (parts > 1 ? static_cast<double>(parts) : s.add_c ? 2 : 1);
     // A thread's neighbours leave together where rows allow it, else one by one, between those of other threads.
     const double scattered = s.n % 4 ? static_cast<double>(std::min<int64_t>(t.thread_n, 4)) : 1;
-    const double through_l2 = 4 * k * (m * static_cast<double>(columns) + n * static_cast<double>(rows));
+    const double operands = 4 * k * (m + n) * static_cast<double>(s.batch);
+    const double through_l2 =
+        static_cast<double>(s.batch) * 4 * k * (m * static_cast<double>(columns) + n * static_cast<double>(rows));
     const double on_way = static_cast<double>(std::min(side_by_side, ceil_div(blocks, multiprocessors)) * t.block_k *
                                               (t.block_m + t.block_n) * 4 * std::max(t.stages - 1, 1));
-    const double reading = 4 * k * (m + n) / std::sqrt(std::min(1.0, on_way / bytes_on_way));
+    const double reading = operands / std::sqrt(std::min(1.0, on_way / bytes_on_way));
     const double moving =
-        std::max((reading + stored) / rate_of(4 * k * (m + n) + stored), (through_l2 + stored * scattered) / l2_rate);
+        std::max((reading + stored) / rate_of(operands + stored), (through_l2 + stored * scattered) / l2_rate);
     return launch + std::pow(std::pow(computing, 4) + std::pow(moving, 4), 0.25) + seconds_of_sum(t, s);
 }
 
@@ -230,10 +234,11 @@ std::vector<ProductTiles> tiles_of_thread(int64_t thread_m, int64_t thread_n, co
 
 }  // namespace
 
-ProductTiles product_tiles(const ProductShape& shape, const Target& target) {
+ProductTiles product_tiles(const ProductShape& shape, const Target& target, int64_t most_sums) {
     const int64_t terms = std::clamp<int64_t>(shape.k, 1, 16);
     std::vector<ProductTiles> all{{.block_m = 16, .block_n = 16, .block_k = terms, .thread_m = 1, .thread_n = 1}};
     for (auto [thread_m, thread_n] : thread_tiles) {
+        if (thread_m * thread_n > most_sums) continue;
         const std::vector<ProductTiles> tiles = tiles_of_thread(thread_m, thread_n, shape);
         all.insert(all.end(), tiles.begin(), tiles.end());
     }
@@ -241,7 +246,7 @@ ProductTiles product_tiles(const ProductShape& shape, const Target& target) {
     double least = INFINITY;
     for (ProductTiles tiles : all)
         for (int64_t parts : part_counts) {
-            if (parts > 1 && shape.k / parts < shortest_part) break;
+            if (parts > 1 && (shape.batch > 1 || shape.k / parts < shortest_part)) break;
             tiles.split_k = parts;
             const double seconds = seconds_of(tiles, shape, target);
             if (seconds >= worth_it * least) continue;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "dsl/simplify.h"
+#include "dsl/stage.h"
 #include "schedules/choose_windows.h"
 #include "schedules/convolution_tilings.h"
 #include "schedules/made_elements.h"
@@ -16,13 +17,15 @@
 namespace tw::schedules {
 namespace {
 
-/// The matrices of sum_k a * b, and what is known of their extents and layouts.
+/// The matrices of sum_k a * b, or of any reduction of terms f(a, b), and what is known of their extents and layouts.
 struct Factors {
     Tensor a, b;
     ProductShape shape;
+    bool is_plain = true;  ///< sums of products of two elements, of one matrix
 };
 
 constexpr int64_t unknown_extent = 4096;  // taken for that of a named size
+constexpr int64_t most_batches = 65535;   // of grid.z; parts of k are none then
 
 bool holds_reduction(const Operation& operation) {
     bool found = false;
@@ -31,40 +34,76 @@ bool holds_reduction(const Operation& operation) {
     return found;
 }
 
-/// A matrix in memory, indexed by two different variables: reductions are kernels of their own.
-bool is_matrix(const Read* read) {
-    return read && (read->operation->is_input() || holds_reduction(*read->operation)) && read->indices.size() == 2 &&
-           read->indices[0].as<Variable>() && read->indices[1].as<Variable>() &&
-           !read->indices[0].same(read->indices[1]);
+/// In memory, indexed by different variables: reductions are kernels of their own.
+bool is_matrix(const Read& read) {
+    if (read.guarded || (!read.operation->is_input() && !holds_reduction(*read.operation))) return false;
+    for (size_t d = 0; d < read.indices.size(); ++d) {
+        const auto others = read.indices.begin() + static_cast<std::ptrdiff_t>(d) + 1;
+        auto is_it = [&](const Expr& other) { return other.same(read.indices[d]); };
+        if (!read.indices[d].as<Variable>() || std::any_of(others, read.indices.end(), is_it)) return false;
+    }
+    return true;
 }
 
-bool indexes(const Read& read, const Expr& axis) { return read.indices[0].same(axis) || read.indices[1].same(axis); }
+bool indexes(const Read& read, const Expr& axis) {
+    return std::ranges::any_of(read.indices, [&](const Expr& index) { return index.same(axis); });
+}
 
-std::optional<Factors> factors_of(const Tensor& c) {
-    if (c.rank() != 2 || c.operation()->outputs.size() != 1) return {};
-    std::vector<const Reduce*> reductions;
-    visit(c.operation()->outputs[0].body, [&](const Expr& expr) {
-        if (const Reduce* reduce = expr.as<Reduce>()) reductions.push_back(reduce);
+/// The elements that the term is made of, each place once.
+std::vector<const Read*> reads_of_term(const Expr& term) {
+    std::vector<const Read*> reads;
+    visit(term, [&](const Expr& e) {
+        const Read* read = e.as<Read>();
+        auto is_it = [&](const Read* known) {
+            return known->operation == read->operation && known->output == read->output &&
+                   std::ranges::equal(known->indices, read->indices, equal);
+        };
+        if (read && std::ranges::none_of(reads, is_it)) reads.push_back(read);
     });
-    if (reductions.size() != 1 || reductions[0]->axes.size() != 1 || reductions[0]->values.size() != 1 ||
-        reductions[0]->reducer->name != "sum")
+    return reads;
+}
+
+/// Two elements that are read as they are, and multiplied.
+bool is_plain_product(const Expr& term) {
+    const Binary* times = term.as<Binary>();
+    return times && times->op == BinaryOp::Mul && times->a.as<Read>() && times->b.as<Read>();
+}
+
+/// Of the last two axes, and of matrices for each element of those before.
+std::optional<Factors> factors_of(const Tensor& c) {
+    constexpr int64_t least_extent = 16, least_terms = 4;  // of terms that are no plain products
+    const Operation& operation = *c.operation();
+    if (c.rank() < 2 || operation.outputs.size() != 1) return {};
+    const Reduce* reduction = only_reduction(operation.outputs[0].body);
+    if (!reduction || reduction->axes.size() != 1 || reduction->values.size() != 1 || !reduction->reducer->commutative)
         return {};
-    const Binary* times = reductions[0]->values[0].as<Binary>();
-    if (!times || times->op != BinaryOp::Mul) return {};
-    const Read *a = times->a.as<Read>(), *b = times->b.as<Read>();
-    const Expr &k = reductions[0]->axes[0], &i = c.operation()->axes[0], &j = c.operation()->axes[1];
-    if (!is_matrix(a) || !is_matrix(b) || a->operation == b->operation) return {};
+    const Expr& term = reduction->values[0];
+    const std::vector<const Read*> reads = reads_of_term(term);
+    if (reads.size() != 2 || reads[0]->operation == reads[1]->operation) return {};
+    const Read *a = reads[0], *b = reads[1];
+    const std::vector<Expr>& axes = operation.axes;
+    const Expr &k = reduction->axes[0], &i = axes[axes.size() - 2], &j = axes.back();
+    if (!is_matrix(*a) || !is_matrix(*b)) return {};
     if (!indexes(*a, i)) std::swap(a, b);
     if (!indexes(*a, i) || !indexes(*a, k) || !indexes(*b, k) || !indexes(*b, j)) return {};
+    if (indexes(*a, j) || indexes(*b, i)) return {};
     const Variable* along = k.as<Variable>();
     auto extent = along->extent.defined() ? as_constant(along->extent) : std::nullopt;
     if (!extent && along->max) extent = *along->max + 1;
     if (!extent) return {};
     auto extent_of = [&](size_t d) { return as_constant(c.shape()[d]).value_or(unknown_extent); };
-    ProductShape shape{.m = extent_of(0), .n = extent_of(1), .k = *extent};
-    shape.transpose_a = a->indices[0].same(k);
-    shape.transpose_b = b->indices[1].same(k);
-    return Factors{Tensor(a->operation, a->output), Tensor(b->operation, b->output), shape};
+    ProductShape shape{.m = extent_of(axes.size() - 2), .n = extent_of(axes.size() - 1), .k = *extent};
+    for (size_t d = 0; d + 2 < axes.size(); ++d) {
+        if (!as_constant(c.shape()[d])) return {};
+        shape.batch *= extent_of(d);
+    }
+    shape.transpose_a = a->indices.back().same(i);
+    shape.transpose_b = b->indices.back().same(k);
+    const bool is_plain = is_plain_product(term) && atomic_operation(*reduction->reducer) == BinaryOp::Add;
+    const bool is_large = std::min(shape.m, shape.n) >= least_extent && shape.k >= least_terms;
+    if (!is_large && (!is_plain || c.rank() > 2)) return {};
+    if (shape.batch < 1 || shape.batch > most_batches) return {};
+    return Factors{Tensor(a->operation, a->output), Tensor(b->operation, b->output), shape, is_plain && c.rank() == 2};
 }
 
 }  // namespace
@@ -89,9 +128,12 @@ std::optional<TiledProduct> product_of_threads(const Tensor& c, const Target& ta
         return TiledProduct{thin->c, thin->a, thin->b, ProductTiling(thin_tiles(thin->shape, target))};
     const auto factors = factors_of(c);
     if (!factors) return {};
-    if (const auto thin = thin_tiles(factors->shape, target))
+    if (const auto thin = factors->is_plain ? thin_tiles(factors->shape, target) : std::nullopt)
         return TiledProduct{c, factors->a, factors->b, ProductTiling(*thin)};
-    return TiledProduct{c, factors->a, factors->b, product_tiles(factors->shape, target)};
+    // Terms that are no products take registers of their own.
+    constexpr int64_t most_sums = 128, most_of_other_terms = 64;
+    return TiledProduct{c, factors->a, factors->b,
+                        product_tiles(factors->shape, target, factors->is_plain ? most_sums : most_of_other_terms)};
 }
 
 std::optional<TiledProduct> column_reduction(const Tensor& c) {

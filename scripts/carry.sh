@@ -18,8 +18,8 @@ for folder in tests tools tutorials bench; do
         -exec install --strip -t "carry/$folder" {} +
 done
 
-# What tests load themselves.
-find "$build/tests" -name 'libfake_*.so' -exec install -t carry/lib {} +
+# What tests and bench/compare.py load themselves.
+find "$build/tests" \( -name 'libfake_*.so' -o -name 'libunknown_kernels.so' \) -exec install -t carry/lib {} +
 
 # All but glibc, which every such machine has.
 find carry -type f -exec ldd {} + | awk '$3 ~ /^\// && !/\/(libc|libm|libdl|librt|libpthread)\.so/ {print $3}' |

@@ -7,11 +7,11 @@
 
 #include "ops/inspect.h"
 #include "ops/program.h"
+#include "schedules/load_kernels.h"
 #include "schedules/name_forms.h"
 #include "schedules/register_kernel.h"
 #include "tools/commands.h"
 #include "tools/emit.h"
-#include "tools/load_kernels.h"
 #include "tools/near_names.h"
 #include "tools/output.h"
 

@@ -25,6 +25,9 @@ OUTLIERS = {"is": lambda value: value in ("none", "rows", "columns"), "means": '
 GEMM = ({"m": SIZE, "n": SIZE, "k": SIZE},
         {"type": TYPE, "transpose_a": FLAG, "transpose_b": FLAG, "epilogue": EPILOGUE, "batch": SIZE, "experts": SIZE,
          "block_scales": FLAG, "result": RESULT, "tile": NAME, "seed": SIZE})
+BY_NAME = ({"kernel": NAME},
+           {"case": NAME, "seed": SIZE, "scalars": NUMBERS, "sizes": NUMBERS, "ranges": RANGES, "ascending": RANGES,
+            "bytes": SIZE})
 KEYS = {
     "gemm": GEMM,
     "gemm-kinds": GEMM,
@@ -46,10 +49,9 @@ KEYS = {
                  {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "type": TYPE, "outliers": OUTLIERS, "seed": SIZE}),
     "linear-cross-entropy": ({"rows": SIZE, "depth": SIZE, "vocabulary": SIZE},
                              {"type": TYPE, "parts": SIZE, "seed": SIZE}),
-    "memory": ({"kernel": NAME},
-               {"case": NAME, "seed": SIZE, "scalars": NUMBERS, "sizes": NUMBERS, "ranges": RANGES,
-                "ascending": RANGES, "bytes": SIZE}),
-    "fused": ({"kernel": NAME}, {"case": NAME, "seed": SIZE, "scalars": NUMBERS, "ranges": RANGES, "bytes": SIZE}),
+    "memory": BY_NAME,
+    "unknown": BY_NAME,
+    "fused": BY_NAME,
     "compile": ({"kernel": NAME}, {"arch": NAME}),
     "launch": ({"kind": KIND}, {"kernels": SIZE}),
     "emulator": ({"m": SIZE, "n": SIZE, "k": SIZE}, {}),

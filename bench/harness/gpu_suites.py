@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from harness import mirror
 from harness.gpu_state import GpuState
 from harness.kernel_names import attention_kernel, with_kernels
-from harness.program import Program, ProgramError, Unavailable
+from harness.program import Program, ProgramError, Unavailable, library_of
 from harness.report import row
 from harness.scratch import scratch_folder
 from harness.tuned import TunedSide
@@ -51,7 +51,8 @@ def peak_flops(a, b):
 
 
 PEAKS = {"gemm": "bf16", "gemm-kinds": "bf16", "gemm-fp32": "f32", "attention": "bf16", "attention-backward": "bf16",
-         "conv": "bf16", "conv-fused": "bf16", "linear-cross-entropy": "bf16", "depthwise": None, "memory": None}
+         "conv": "bf16", "conv-fused": "bf16", "linear-cross-entropy": "bf16", "depthwise": None, "memory": None,
+         "unknown": None}
 
 PEAKS["fused"] = None
 
@@ -96,7 +97,7 @@ def run_pairs(suite, cases, path, report, rounds, peak_flops):
     import torch
     state, begin = GpuState(), time.monotonic()
     drawn = next((case["drawn"] for case in cases if "drawn" in case), None)
-    with Program(path, "cuda") as ours:
+    with Program(path, "cuda", library=library_of(suite, path)) as ours:
         device = ours.ask("hello")["device"]
         report.say(f"{suite} on {device}, against PyTorch {torch.__version__}, medians of {rounds} rounds"
                    + (f", seed {drawn.seed}" if drawn else ""))

@@ -15,6 +15,7 @@ from harness.family import Family
 from harness.fused_convolution_peers import fused_convolution_family
 from harness.gather_peers import gather_family
 from harness.product_peers import gemm_family, product_family
+from harness.unknown_peers import unknown_family
 
 torch.backends.cuda.matmul.allow_tf32 = False
 torch.backends.cudnn.allow_tf32 = False
@@ -132,7 +133,7 @@ def family_of(kernel):
     """The Family of "softmax_16384x768_bf16", or None; the same of "..._automatic", its declaration scheduled by rule."""
     kernel = kernel.removesuffix("_automatic")
     for find in (product_family, gemm_family, convolution_family, fused_convolution_family, depthwise_family,
-                 fp8_attention.family_of, attention_family, gather_family, fused_peers.fused_family):
+                 fp8_attention.family_of, attention_family, gather_family, fused_peers.fused_family, unknown_family):
         if family := find(kernel):
             return family
     if kernel.startswith("linear_cross_entropy_"):

@@ -6,6 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PLACES = ("build/release/bench/tw_bench", "build/portable/bench/tw_bench", "carry/bench/tw_bench")
+LIBRARIES = {"unknown": "libunknown_kernels.so"}  # of suites whose kernels tw_bench does not have itself
+LIBRARY_PLACES = ("tests/unknown", "lib")  # beside tw_bench's folder: of a build, of carry/
 
 
 class ProgramError(Exception):
@@ -25,18 +27,31 @@ def find_program(given=None):
     raise ProgramError(f"tw_bench was not found in {', '.join(PLACES)} of {ROOT}; build it, or give --program PATH")
 
 
+def library_of(suite, path):
+    """What the tw_bench at `path` loads for the suite; None if it has the kernels itself."""
+    if suite not in LIBRARIES:
+        return None
+    top = Path(path).resolve().parent.parent
+    for place in LIBRARY_PLACES:
+        if (found := top / place / LIBRARIES[suite]).exists():
+            return found
+    raise ProgramError(f"{LIBRARIES[suite]} was not found in {', '.join(LIBRARY_PLACES)} of {top}; build it, "
+                       f"the target {LIBRARIES[suite][3:-3]}")
+
+
 class Program:
     """with Program(path, "cuda") as ours: ours.ask("burst", n=20)["ms"]"""
 
-    def __init__(self, path, device, cache=None):
-        self.path, self.device = path, device
+    def __init__(self, path, device, cache=None, library=None):
+        self.path, self.device, self.library = path, device, library
         self.environment = dict(os.environ, TW_CACHE_DIR=str(cache)) if cache else None
         self.start()
 
     def start(self):
         try:
-            self.process = subprocess.Popen([str(self.path), "--device", self.device], stdin=subprocess.PIPE, text=True,
-                                            stdout=subprocess.PIPE, env=self.environment)
+            load = ["--load", str(self.library)] if self.library else []
+            self.process = subprocess.Popen([str(self.path), "--device", self.device, *load], stdin=subprocess.PIPE,
+                                            text=True, stdout=subprocess.PIPE, env=self.environment)
         except OSError as problem:
             raise ProgramError(f"cannot start {self.path}: {problem}") from None
 

@@ -22,6 +22,7 @@ T one_of(std::initializer_list<T> list) {
     return list.begin()[between(0, static_cast<int64_t>(list.size()) - 1)];
 }
 
+using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
 const auto on_units = AnyOf(HasSubstr("wgmma"), HasSubstr("mma_sync"));
@@ -144,6 +145,21 @@ TEST(ChooseProducts, AmongOtherStages) {
     EXPECT_THAT(steps, HasSubstr("s.mma(hidden, "));
     EXPECT_THAT(steps, HasSubstr("s.mma(gram, "));
     EXPECT_THAT(steps, testing::Not(HasSubstr("s.mma(same, ")));
+}
+
+/// Distances by magnitudes, which are summed, and the cheapest ways of each of some graphs, of which the least counts.
+TEST(ChooseProducts, OfAnyTermsAndReducers) {
+    const auto in_tiles = AllOf(HasSubstr("pipeline"), HasSubstr("Memory::Shared"), HasSubstr("\"thread_m\""));
+    Axis k = reduce_axis("k", 37);
+    Tensor a = input("a", f32, {45, 37}), b = input("b", bf16, {50, 37});
+    EXPECT_THAT(expect_right({compute("d", {45, 50},
+                                      [&](Expr i, Expr j) { return sum(abs(a(i, k) - cast(f32, b(j, k))), k); })}),
+                in_tiles);
+    Tensor from = input("from", i32, {37, 3, 21}), to = input("to", i32, {3, 37, 33});
+    EXPECT_THAT(
+        expect_right({compute("c", {3, 21, 33},
+                              [&](Expr n, Expr i, Expr j) { return reduce_min(from(k, n, i) + to(n, k, j), k); })}),
+        in_tiles);
 }
 
 // What no unit takes, or only in part: by the other rules.

@@ -1,4 +1,4 @@
-#include "tools/load_kernels.h"
+#include "schedules/load_kernels.h"
 
 #include <filesystem>
 #include <set>

@@ -1,0 +1,148 @@
+"""What PyTorch computes for the kernels of tests/unknown: the plain formula, as one would write it."""
+import re
+
+import torch
+import torch.nn.functional as F
+
+from harness.family import Family
+
+NAME = re.compile(r"unknown_([a-z_]+?)_(\d+(?:x\d+)*)")
+
+
+def wide(x):
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def squared_distances(t):
+    """Directly, as declared, in rows that fit into memory: |a|^2 + |b|^2 - 2 a.b would lose digits."""
+    a, b = t["a"], t["b"]
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
+def shortest_paths(t):
+    """In parts of the rows: as one, sums of all three axes would be kept."""
+    return torch.cat([(rows[:, :, None] + t["b"]).amin(1) for rows in t["a"].split(64)])
+
+
+def complex_product(t):
+    (ar, ai), (br, bi) = (t["ar"], t["ai"]), (t["br"], t["bi"])
+    return wide(ar @ br - ai @ bi), wide(ar @ bi + ai @ br)
+
+
+def similarity_matrix(t):
+    a, b = t["a"], t["b"]
+    squares = (wide(a) ** 2).sum(-1)[:, None] * (wide(b) ** 2).sum(-1)
+    return wide(a @ b.t()) * torch.rsqrt(squares)
+
+
+def chain_of_three(t):
+    return wide(torch.einsum("bik,bkj,bjl->bil", t["u"], t["v"], t["w"]))
+
+
+def low_rank(t):
+    return wide(torch.einsum("bik,rk,or->bio", t["u"], t["down"], t["up"]))
+
+
+def four_bit_product(t):
+    u, packed, scale = t["u"], t["packed"], t["scale"]
+    rows, columns = packed.shape[0], 2 * packed.shape[1]
+    nibbles = torch.stack((packed & 15, packed >> 4), -1).view(rows, columns)
+    shifted = (nibbles.to(u.dtype) - 8).view(*scale.shape, -1)
+    w = (shifted * scale[:, :, None]).bfloat16().to(u.dtype).view(rows, columns)
+    return u @ w.t()
+
+
+def block_sparse_product(t):
+    values, places, u = t["values"], t["places"].long(), t["u"]
+    rows, stored, block, _ = values.shape
+    blocks = u.view(-1, block, u.shape[1])[places]  # [rows, stored, block, n]
+    return (values.transpose(1, 2).reshape(rows, block, -1) @ blocks.reshape(rows, stored * block, -1)).flatten(0, 1)
+
+
+def lstm_cell(t):
+    gates = wide(t["u"] @ t["w"].t()) + wide(t["h"] @ t["r"].t()) + t["bias"]
+    enters, forgets, fresh, leaves = gates.chunk(4, -1)
+    cell = torch.sigmoid(forgets) * t["c"] + torch.sigmoid(enters) * torch.tanh(fresh)
+    return (torch.sigmoid(leaves) * torch.tanh(cell)).to(t["h"].dtype), cell
+
+
+def mean_within(t):
+    u = t["u"]
+    counts = (t["low"][:, None] <= u) & (u <= t["high"][:, None])
+    return torch.where(counts, u, 0).sum(-1) / counts.sum(-1).clamp(min=1)
+
+
+def mean_without_extremes(t):
+    u = t["u"]
+    return (u.sum(-1) - u.amin(-1) - u.amax(-1)) / (u.shape[1] - 2)
+
+
+def cosines(t):
+    a, b = wide(t["a"]), wide(t["b"])
+    return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1))
+
+
+def best_expert(t):
+    """The first of equal scores, as declared."""
+    score = t["score"]
+    highest = score.amax(-1)
+    places = torch.arange(score.shape[1], device=score.device)
+    expert = torch.where(score == highest[:, None], places, score.shape[1]).amin(-1)
+    return highest, expert, 1 / torch.exp(score - highest[:, None]).sum(-1)
+
+
+def best_expert_of_any(t):
+    highest, expert = t["score"].max(-1)
+    return highest, expert, 1 / torch.exp(t["score"] - highest[:, None]).sum(-1)
+
+
+def quantised_groups(group):
+    def formula(t):
+        u = wide(t["u"])
+        grouped = u.view(u.shape[0], -1, group)
+        scale = (grouped.abs().amax(-1) / 127).clamp(min=1e-12)
+        return torch.round(grouped / scale[:, :, None]).to(torch.int8).view(u.shape), scale
+    return formula
+
+
+def log_sum_exp_pooling(t):
+    windows = t["u"].unfold(1, 3, 2).unfold(2, 3, 2)
+    return torch.logsumexp(windows, (-2, -1))
+
+
+def four_diffusion_steps(t):
+    u = t["u0"]
+    for _ in range(4):
+        around = F.pad(u, (1, 1, 1, 1))
+        u = u + (around[:-2, 1:-1] + around[2:, 1:-1] + around[1:-1, :-2] + around[1:-1, 2:] - 4 * u) * 0.2
+    return u
+
+
+def moving_variance(window):
+    return lambda t: t["u"].unfold(1, window, 1).var(-1, correction=0)
+
+
+def of(formula, eager=None):
+    if not eager:
+        return Family(lambda t, s: formula(t))
+    return Family(lambda t, s: formula(t), eager=lambda t, s: lambda: eager(t),
+                  compiled_formula=lambda t, s: eager(t))
+
+
+PLAIN = (squared_distances, shortest_paths, complex_product, similarity_matrix, chain_of_three, low_rank,
+         four_bit_product, block_sparse_product, lstm_cell, mean_within, mean_without_extremes, cosines,
+         log_sum_exp_pooling, four_diffusion_steps)
+
+
+def unknown_family(kernel):
+    """The Family of "unknown_squared_distances_8192x8192x256", or None."""
+    name = NAME.fullmatch(kernel)
+    if not name:
+        return None
+    last = int(name[2].split("x")[-1])
+    families = {plain.__name__: of(plain) for plain in PLAIN} | {
+        "best_expert": of(best_expert, best_expert_of_any),
+        "quantised_groups": of(quantised_groups(last)),
+        "moving_variance": of(moving_variance(last)),
+        "cumulative_sums": Family(lambda t, s: t["u"].cumsum(-1), terms="u")}
+    return families.get(name[1])

@@ -1,0 +1,57 @@
+// Computations that no rule of schedules/ knows by name, each declared as a user would, of any sizes.
+//
+// computations_test.cpp runs them on the emulator, kernels.cpp names them at large sizes for `bench/compare.py
+// unknown`.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "dsl/tensor.h"
+
+namespace tw::unknown {
+
+// Products, and what is like them.
+
+/// d[i, j] = sum_k (a[i, k] - b[j, k])^2
+std::vector<Tensor> squared_distances(int64_t m, int64_t n, int64_t k);
+/// c[i, j] = min_k a[i, k] + b[k, j]: a step of all shortest paths
+std::vector<Tensor> shortest_paths(int64_t m, int64_t n, int64_t k);
+/// Real and imaginary part of a[m, k] b[k, n], each in a tensor of its own; bf16.
+std::vector<Tensor> complex_product(int64_t m, int64_t n, int64_t k);
+/// c[i, j] = a_i . b_j / (|a_i| |b_j|), of all pairs of rows of bf16
+std::vector<Tensor> similarity_matrix(int64_t m, int64_t n, int64_t k);
+/// y[b, i, l] = sum_kj x[b, i, k] v[b, k, j] w[b, j, l], bf16
+std::vector<Tensor> chain_of_three(int64_t batch, int64_t i, int64_t k, int64_t j, int64_t l);
+/// y[b, i, o] = sum_kr x[b, i, k] down[r, k] up[o, r], bf16: of few r
+std::vector<Tensor> low_rank(int64_t batch, int64_t i, int64_t k, int64_t r, int64_t o);
+/// x[m, k] times w[n, k], whose elements are two a byte, less 8, times a scale for each `group` of them; bf16
+std::vector<Tensor> four_bit_product(int64_t m, int64_t n, int64_t k, int64_t group);
+/// Blocks of block x block, `stored` in each row of blocks, at columns that data say, times x[k, n]; bf16
+std::vector<Tensor> block_sparse_product(int64_t rows_of_blocks, int64_t stored, int64_t block, int64_t k, int64_t n);
+/// h and c behind a step, of x[batch, inputs], and of h and c [batch, hidden] before; products of bf16
+std::vector<Tensor> lstm_cell(int64_t batch, int64_t inputs, int64_t hidden);
+
+// Rows.
+
+/// The mean of a row's elements within [low, high] of the row
+std::vector<Tensor> mean_within(int64_t rows, int64_t columns);
+/// The mean of a row's elements without the smallest and the largest
+std::vector<Tensor> mean_without_extremes(int64_t rows, int64_t columns);
+/// a_i . b_i / (|a_i| |b_i|)
+std::vector<Tensor> cosines(int64_t rows, int64_t columns);
+/// The best expert of each token, its score, and its weight in the softmax
+std::vector<Tensor> best_expert(int64_t tokens, int64_t experts);
+/// i8 of x / scale, where each `group` of a row's elements has the scale that takes its largest magnitude to 127
+std::vector<Tensor> quantised_groups(int64_t rows, int64_t columns, int64_t group);
+std::vector<Tensor> cumulative_sums(int64_t rows, int64_t columns);
+
+// Windows.
+
+/// log(sum(exp(x))) over 3 x 3 pixels, each second one, of images [n, h, w, c]
+std::vector<Tensor> log_sum_exp_pooling(int64_t images, int64_t height, int64_t width, int64_t channels);
+/// Four steps of u + (neighbours - 4 u) / 5, zero behind the edge
+std::vector<Tensor> four_diffusion_steps(int64_t height, int64_t width);
+/// Of the `window` times from t on: the variance of each channel of x[series, times, channels]
+std::vector<Tensor> moving_variance(int64_t series, int64_t times, int64_t channels, int64_t window);
+
+}  // namespace tw::unknown
