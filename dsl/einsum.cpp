@@ -1,9 +1,11 @@
 // einsum(): products and sums over letters.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "dsl/check_sizes.h"
+#include "dsl/simplify.h"
 #include "dsl/tensor.h"
 #include "support/error.h"
 
@@ -29,6 +31,132 @@ Formula parse_formula(const std::string& formula, std::source_location where) {
     return parsed;
 }
 
+struct Contraction {
+    std::vector<std::string> letters;  ///< of each operand
+    std::vector<Tensor> operands;
+    std::string result;
+    std::map<char, Expr> extents;
+    std::source_location where;
+};
+
+/// As one sum over all letters that the result lacks.
+Tensor in_one_sum(const std::string& name, const Contraction& c, bool rounds) {
+    std::vector<Axis> reduced;
+    std::map<char, Expr> index;
+    for (const auto& [letter, extent] : c.extents) {
+        const bool is_read = std::ranges::any_of(
+            c.letters, [&](const std::string& own) { return own.find(letter) != std::string::npos; });
+        if (!is_read || c.result.find(letter) != std::string::npos) continue;
+        reduced.push_back(reduce_axis(std::string(1, letter), extent, c.where));
+        index[letter] = reduced.back().variable;
+    }
+    Shape shape;
+    for (char letter : c.result) shape.push_back(c.extents.at(letter));
+    return compute(
+        name, shape,
+        [&](const std::vector<Expr>& axes) {
+            for (size_t d = 0; d < c.result.size(); ++d) index[c.result[d]] = axes[d];
+            Expr product;
+            for (size_t o = 0; o < c.operands.size(); ++o) {
+                std::vector<Operand> indices;
+                for (char letter : c.letters[o]) indices.emplace_back(index.at(letter), c.where);
+                Expr factor = c.operands[o].read(indices, c.where);
+                if (info(factor.type()).is_storage_only) factor = cast(Type::F32, Operand(factor, c.where));
+                product = product.defined() ? Operand(product, c.where) * Operand(factor, c.where) : factor;
+            }
+            const Expr made = reduced.empty() ? product : sum(Operand(product, c.where), reduced);
+            return rounds ? cast(c.operands[0].type(), Operand(made, c.where)) : made;
+        },
+        c.where);
+}
+
+/// Terms that a sum over these letters has; a named size is taken for a long one.
+double terms_over(const std::set<char>& letters, const std::map<char, Expr>& extents) {
+    constexpr double unknown_extent = 4096;
+    double terms = 1;
+    for (char letter : letters) {
+        const std::optional<int64_t> extent = as_constant(extents.at(letter));
+        terms *= extent ? static_cast<double>(*extent) : unknown_extent;
+    }
+    return terms;
+}
+
+/// Two of the terms, and their product's letters: those that others or the result have, in their order.
+struct PairOfTerms {
+    size_t a, b;
+    std::string made;
+    double multiplications;
+};
+PairOfTerms pair_of(const std::vector<std::string>& terms, size_t a, size_t b, const Contraction& c) {
+    PairOfTerms pair{a, b, {}, 0};
+    const std::string both = terms[a] + terms[b];
+    std::string wanted = c.result;
+    for (size_t other = 0; other < terms.size(); ++other)
+        if (other != a && other != b) wanted += terms[other];
+    for (char letter : both)
+        if (wanted.find(letter) != std::string::npos && pair.made.find(letter) == std::string::npos)
+            pair.made += letter;
+    pair.multiplications = terms_over({both.begin(), both.end()}, c.extents);
+    return pair;
+}
+std::vector<std::string> with_product(std::vector<std::string> terms, const PairOfTerms& pair) {
+    terms[pair.a] = pair.made;
+    terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(pair.b));
+    return terms;
+}
+
+/// Pairs to multiply one after another, each of what the ones before left.
+struct Order {
+    std::vector<PairOfTerms> pairs;
+    double multiplications = 0;
+};
+/// Of all orders the one of the fewest multiplications; of many terms the cheapest pair first, until few are left.
+Order best_order(const std::vector<std::string>& terms, const Contraction& c) {
+    constexpr size_t few = 6;
+    if (terms.size() < 2) return {};
+    std::vector<PairOfTerms> pairs;
+    for (size_t a = 0; a < terms.size(); ++a)
+        for (size_t b = a + 1; b < terms.size(); ++b) pairs.push_back(pair_of(terms, a, b, c));
+    if (terms.size() > few) pairs = {*std::ranges::min_element(pairs, {}, &PairOfTerms::multiplications)};
+    std::optional<Order> best;
+    for (const PairOfTerms& pair : pairs) {
+        Order order = best_order(with_product(terms, pair), c);
+        order.pairs.insert(order.pairs.begin(), pair);
+        order.multiplications += pair.multiplications;
+        if (!best || order.multiplications < best->multiplications) best = std::move(order);
+    }
+    return *best;
+}
+
+/// What a pair makes is rounded as its factors are; sums of other types stay as they are.
+bool rounds_pairs(const std::vector<Tensor>& operands) {
+    return std::ranges::all_of(operands, [&](const Tensor& t) {
+        return t.type() == operands[0].type() && (t.type() == Type::BF16 || t.type() == Type::F16);
+    });
+}
+
+Tensor in_pairs(const std::string& name, const Contraction& whole) {
+    std::set<char> all;
+    for (const auto& [letter, extent] : whole.extents) all.insert(letter);
+    const double at_once = terms_over(all, whole.extents) * static_cast<double>(whole.operands.size() - 1);
+    const Order order = best_order(whole.letters, whole);
+    if (whole.operands.size() < 3 || order.multiplications * 2 > at_once) return in_one_sum(name, whole, false);
+    Contraction left = whole;
+    const bool rounds = rounds_pairs(whole.operands);
+    for (const PairOfTerms& pair : order.pairs) {
+        const bool is_last = left.operands.size() == 2;
+        Contraction two = left;
+        two.letters = {left.letters[pair.a], left.letters[pair.b]};
+        two.operands = {left.operands[pair.a], left.operands[pair.b]};
+        two.result = is_last ? whole.result : pair.made;
+        const Tensor product = in_one_sum(is_last ? name : name + "_" + two.result, two, rounds && !is_last);
+        left.letters = with_product(left.letters, pair);
+        left.operands[pair.a] = product;
+        left.operands.erase(left.operands.begin() + static_cast<std::ptrdiff_t>(pair.b));
+    }
+    return left.operands[0];
+}
+
 }  // namespace
 
 Tensor einsum(const std::string& name, const std::string& formula, const std::vector<Tensor>& operands,
@@ -52,7 +180,6 @@ Tensor einsum(const std::string& name, const std::string& formula, const std::ve
                        shape_text(operands[o].shape()));
         }
     }
-    Shape shape;
     for (char letter : parsed.result) {
         user_check(extents.count(letter), where, "einsum \"{}\": no operand has the letter '{}' of the result", formula,
                    letter);
@@ -60,30 +187,9 @@ Tensor einsum(const std::string& name, const std::string& formula, const std::ve
                    "einsum \"{}\": the result has the letter '{}' more than once; give each dimension a letter of its "
                    "own, and use compute() with a select for a diagonal",
                    formula, letter);
-        shape.push_back(extents.at(letter));
     }
-    std::vector<Axis> reduced;
-    std::map<char, Expr> index;
-    for (const auto& [letter, extent] : extents) {
-        if (parsed.result.find(letter) != std::string::npos) continue;
-        reduced.push_back(reduce_axis(std::string(1, letter), extent, where));
-        index[letter] = reduced.back().variable;
-    }
-    return compute(
-        name, shape,
-        [&](const std::vector<Expr>& axes) {
-            for (size_t d = 0; d < parsed.result.size(); ++d) index[parsed.result[d]] = axes[d];
-            Expr product;
-            for (size_t o = 0; o < operands.size(); ++o) {
-                std::vector<Operand> indices;
-                for (char letter : parsed.operands[o]) indices.emplace_back(index.at(letter), where);
-                Expr factor = operands[o].read(indices, where);
-                if (info(factor.type()).is_storage_only) factor = cast(Type::F32, Operand(factor, where));
-                product = product.defined() ? Operand(product, where) * Operand(factor, where) : factor;
-            }
-            return reduced.empty() ? product : sum(Operand(product, where), reduced);
-        },
-        where);
+    const Contraction whole{parsed.operands, operands, parsed.result, extents, where};
+    return in_pairs(name, whole);
 }
 
 }  // namespace tw

@@ -18,7 +18,9 @@
 #include "schedules/long_reductions.h"
 #include "schedules/outline_images.h"
 #include "schedules/pick_tilings.h"
+#include "schedules/products_apart.h"
 #include "schedules/redeclare_convolutions.h"
+#include "schedules/repeated_elements.h"
 #include "schedules/scan_rows.h"
 #include "schedules/share_reduction.h"
 #include "schedules/sums_together.h"
@@ -52,9 +54,14 @@ public:
           outputs_(declared.outputs),
           target_(target),
           unscheduled_(outputs_, target),
-          deciding_(deciding_lengths(outputs_)),
+          apart_(deciding_lengths(outputs_)),
           shareable_(may_reorder(outputs_)) {
         notes_ = moved_.notes;
+        for (const Tensor& tensor : repeated_elements(outputs_)) {
+            apart_.push_back(tensor);
+            notes_.push_back(
+                fmt::format("'{}': stored, as each of its elements is read for many others", tensor.name()));
+        }
         for (const Tensor& tensor : declared_.given)
             notes_.push_back(fmt::format(
                 "'{}' is declared anew, as convolutions are fastest; outputs() has it as it is now", tensor.name()));
@@ -281,7 +288,7 @@ private:
     /// Operands of tiled products are read many times: they are stored.
     bool is_stored(const Schedule& s, Stage stage) const {
         return is_output(s, stage) || s.reduces(stage) ||
-               std::ranges::any_of(deciding_, [&](const Tensor& t) { return s[t].id == stage.id; }) ||
+               std::ranges::any_of(apart_, [&](const Tensor& t) { return s[t].id == stage.id; }) ||
                std::any_of(tiled_.begin(), tiled_.end(), [&](const TiledProduct& p) {
                    auto is_it = [&](const Tensor& t) {
                        return t.defined() && !t.operation()->is_input() && s[t].id == stage.id;
@@ -376,7 +383,7 @@ private:
     const std::vector<Tensor>& outputs_;
     const Target& target_;
     Schedule unscheduled_;
-    std::vector<Tensor> deciding_;  // of lengths
+    std::vector<Tensor> apart_;  // that reduce nothing, and are kernels of their own: lengths, what is read often
     bool shareable_;
     std::vector<TiledProduct> tiled_;
     ChosenRows rows_;
@@ -433,12 +440,15 @@ Chosen with_moved_channels(const DeclaredRows& rows, const Target& target) {
 }  // namespace
 
 Schedule choose_by_rule(const std::vector<Tensor>& outputs, const Target& target) {
+    const ProductsApart apart = products_apart(outputs);
     for (std::vector<std::string> without;;) {
-        Chosen found = with_moved_channels(declare_rows(outputs, without), target);
+        Chosen found = with_moved_channels(declare_rows(apart.outputs, without), target);
         const size_t before = without.size();
         for (const std::string& name : found.rows_in_vain)
             if (std::ranges::find(without, name) == without.end()) without.push_back(name);
-        if (without.size() == before) return std::move(found.schedule);
+        if (without.size() != before) continue;
+        for (const std::string& note : apart.notes) Edit::note(found.schedule, note);
+        return std::move(found.schedule);
     }
 }
 

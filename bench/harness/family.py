@@ -14,6 +14,7 @@ class Family:
     prepare: Callable = lambda t: t  # tensors -> tensors, before any time is taken
     terms: str = ""  # the input whose elements are summed, along `along`
     along: int = -1
+    of_one_sign: bool = False  # all terms of those sums
     unit_terms: int = 0  # of those sums, so many at a time by a tensor core
     yardstick: Optional[Callable] = None  # tensors in their own types -> results that err as ours may
     allowed: float = 1.0  # times the error of the yardstick

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from harness.family import Family
+from harness.product_peers import UNIT_TERMS
 
 NAME = re.compile(r"unknown_([a-z_]+?)_(\d+(?:x\d+)*)")
 
@@ -129,9 +130,13 @@ def of(formula, eager=None):
                   compiled_formula=lambda t, s: eager(t))
 
 
-PLAIN = (squared_distances, shortest_paths, complex_product, similarity_matrix, chain_of_three, low_rank,
-         four_bit_product, block_sparse_product, lstm_cell, mean_within, mean_without_extremes, cosines,
-         log_sum_exp_pooling, four_diffusion_steps)
+PLAIN = (shortest_paths, similarity_matrix, four_bit_product, block_sparse_product, lstm_cell, mean_within,
+         mean_without_extremes, cosines, log_sum_exp_pooling, four_diffusion_steps)
+
+
+def of_rounded_pairs(formula):
+    """What two of the operands make is rounded to their type, by us and by PyTorch."""
+    return Family(lambda t, s: formula(t), yardstick=formula, yardstick_of_all=True)
 
 
 def unknown_family(kernel):
@@ -141,6 +146,11 @@ def unknown_family(kernel):
         return None
     last = int(name[2].split("x")[-1])
     families = {plain.__name__: of(plain) for plain in PLAIN} | {
+        "squared_distances": Family(lambda t, s: squared_distances(t), terms="a", along=1, of_one_sign=True),
+        "complex_product": Family(lambda t, s: complex_product(t), terms="ar", along=1,
+                                  unit_terms=UNIT_TERMS["bf16"] // 2),  # two sums
+        "chain_of_three": of_rounded_pairs(chain_of_three),
+        "low_rank": of_rounded_pairs(low_rank),
         "best_expert": of(best_expert, best_expert_of_any),
         "quantised_groups": of(quantised_groups(last)),
         "moving_variance": of(moving_variance(last)),
