@@ -1,6 +1,7 @@
 #include "bench/kernel_case.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <numeric>
 
@@ -43,6 +44,11 @@ std::string write_file(const std::string& folder, const std::string& name, const
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
     return std::ranges::find(names, name) != names.end();
+}
+
+IntegerRange whole_numbers_in(const Range& range) {
+    const auto low = static_cast<int64_t>(std::ceil(range.low));
+    return {.low = low, .high = std::max(low, static_cast<int64_t>(std::floor(range.high)))};
 }
 
 }  // namespace
@@ -197,7 +203,8 @@ Arguments KernelCase::first_set(const std::vector<Tensor>& outputs, const CaseRe
             else if (request.normal && range == request.ranges.end())
                 fill_normal(array, seed);
             else
-                fill_random(array, range == request.ranges.end() ? Range{} : range->second, integers[input->name],
+                fill_random(array, range == request.ranges.end() ? Range{} : range->second,
+                            range == request.ranges.end() ? integers[input->name] : whole_numbers_in(range->second),
                             seed);
             if (auto outliers = request.outliers.find(input->name); outliers != request.outliers.end())
                 scale_outliers(array, outliers->second, input->name);

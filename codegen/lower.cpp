@@ -78,6 +78,7 @@ constexpr ThreadPass thread_passes[] = {
     {"name_values", name_values},                  //
     {"hoist_invariants", hoist_invariants},        //
     {"drop_aliases", drop_aliases},                //
+    {"shift_registers", shift_registers},          //
     {"insert_barriers", insert_barriers},          //
     {"narrow_indices", narrow_indices},            //
     {"read_ahead_of_masks", read_ahead_of_masks},  //

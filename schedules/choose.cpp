@@ -289,18 +289,8 @@ private:
     bool is_stored(const Schedule& s, Stage stage) const {
         return is_output(s, stage) || s.reduces(stage) ||
                std::ranges::any_of(apart_, [&](const Tensor& t) { return s[t].id == stage.id; }) ||
-               std::any_of(tiled_.begin(), tiled_.end(), [&](const TiledProduct& p) {
-                   auto is_it = [&](const Tensor& t) {
-                       return t.defined() && !t.operation()->is_input() && s[t].id == stage.id;
-                   };
-                   if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
-                       return std::ranges::any_of(depthwise->tensors(), is_it) ||
-                              std::ranges::any_of(depthwise->whole, is_it);
-                   const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles);
-                   if (!halo) return is_it(p.a) || is_it(p.b);
-                   const HaloConvolution& c = halo->convolution;
-                   return is_it(c.x) || is_it(c.w) || std::ranges::any_of(halo->whole, is_it) ||
-                          std::ranges::any_of(halo->tensors(), is_it);
+               std::ranges::any_of(tiled_, [&](const TiledProduct& p) {
+                   return std::ranges::any_of(stored_for(p), [&](const Tensor& t) { return s[t].id == stage.id; });
                });
     }
 

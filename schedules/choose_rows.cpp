@@ -153,6 +153,10 @@ std::vector<RowSchedule> row_schedules(const RowGroup& group) {
         std::ranges::any_of(group.results, [&](const OperationRef& each) { return has_columns(group, *each); });
     RowThreads threads = threads_of(group, vectors, bytes);
     std::vector<RowSchedule> found;
+    // What few threads hold whole needs no corrections on the way, and few steps to combine their parts.
+    constexpr int64_t threads_of_warp = 32;
+    const bool is_short = threads.keep && threads.threads <= threads_of_warp;
+    if (is_short) found.push_back({.threads = threads});
     if (reductions_of(group) != 1 && (!threads.keep || !stores_rows) && reads_in_exponents(group)) {
         const bool aligns = vectors.neighbours < vectors.widest && group.columns >= long_vectors * vectors.widest;
         if (aligns)
@@ -161,9 +165,10 @@ std::vector<RowSchedule> row_schedules(const RowGroup& group) {
                              .aligned = vectors.apart});
         found.push_back({.streams = true, .chunks = row_chunks(group.columns, vectors.neighbours, vectors.type)});
     }
-    found.push_back({.threads = threads});
+    if (!is_short) found.push_back({.threads = threads});
+    const bool kept = threads.keep && bytes > 0;
     threads.keep = false;
-    if (found.back().threads.keep && bytes > 0) found.push_back({.threads = threads});
+    if (kept) found.push_back({.threads = threads});
     return found;
 }
 

@@ -189,6 +189,17 @@ Tensor totals_of(const TiledProduct& product) {
     return {};
 }
 
+std::vector<Tensor> stored_for(const TiledProduct& p) {
+    std::vector<Tensor> found{p.a, p.b};
+    auto add = [&](const std::vector<Tensor>& tensors) { found.insert(found.end(), tensors.begin(), tensors.end()); };
+    if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
+        add(depthwise->tensors()), add(depthwise->whole);
+    if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
+        add({halo->convolution.x, halo->convolution.w}), add(halo->whole), add(halo->tensors());
+    std::erase_if(found, [](const Tensor& t) { return !t.defined() || t.operation()->is_input(); });
+    return found;
+}
+
 void schedule_tiled(Schedule& s, const TiledProduct& p) {
     if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles)) {
         const WindowNeighbours around{.beside = windows->beside, .beside_behind = windows->beside_behind};

@@ -44,6 +44,9 @@ struct TiledProduct {
 /// Of what it makes, made with it: sums over all pixels; undefined if there are none.
 Tensor totals_of(const TiledProduct& product);
 
+/// Computed tensors that its tiles are read from, many times, or that they are made of: none of them is inlined.
+std::vector<Tensor> stored_for(const TiledProduct& product);
+
 /// The tensor as a product of two matrices, or as a reduction of any terms that are made of an element of each
 /// (distances, shortest paths), of one pair or a batch of them, or of a matrix and few vectors of any type, or as a
 /// reduction of many rows to columns, in tiles of threads.

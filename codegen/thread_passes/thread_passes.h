@@ -1,4 +1,4 @@
-// The passes over thread IR, in pipeline order; barriers are inserted between hoist_invariants and narrow_indices. One
+// The passes over thread IR, in pipeline order; barriers are inserted between shift_registers and narrow_indices. One
 // pass, one file, named as its function.
 #pragma once
 #include "codegen/thread_ir/thread_ir.h"
@@ -77,6 +77,17 @@ ThreadKernel hoist_invariants(const ThreadKernel& kernel);
 ///     let i = thread % 32; let j = i    let i = thread % 32
 ///     x[j] = 0                          x[i] = 0
 ThreadKernel drop_aliases(const ThreadKernel& kernel);
+
+/// Makes loops of unrolled ones whose text would be so long that warps wait for instructions: behind each iteration, the
+/// registers that the next one reads move to where this one read its own. Of arrays that are dead behind the loop.
+///
+///     unroll part < 4                           for part < 4
+///       unroll n < 32                             unroll n < 32
+///         y[part * 32 + n] = erf(c[part * 32 + n])  y[part * 32 + n] = erf(c[n])
+///                                                 if (part < 3)
+///                                                   unroll n < 96
+///                                                     c[n] = c[n + 32]
+ThreadKernel shift_registers(const ThreadKernel& kernel);
 
 /// Gives each index expression 32 bits where no part of it can overflow, and 64 bits elsewhere, by casts. The kernel's
 /// variables are replaced by ones with the type that is printed, and with bounds.

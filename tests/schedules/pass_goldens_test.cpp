@@ -95,6 +95,22 @@ Schedule scheduled_crowded_rows() {
     return s;
 }
 
+/// Of rows of which threads hold many elements, with a function that is long.
+constexpr const char* long_functions = "long functions of rows";
+Schedule scheduled_long_functions() {
+    Tensor x = input("x", f32, {4, 2048});
+    Tensor y = compute("y", {4, 2048},
+                       [&](Expr i, Expr j) { return erf(erf(erf(erf(erf(erf(x(i, j) * 2) * 2) * 2) * 2) * 2) * 2); });
+    Schedule s({y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(y);
+    auto [t, element] = s.split(j, 64, {"t", "element"});
+    s.bind(i, grid.x);
+    s.bind(t, thread);
+    s.bind(element, unrolled);
+    s.stage(y, x, Memory::Registers, t);
+    return s;
+}
+
 constexpr const char* products = "product_64x48x40";
 constexpr const char* tensor_core_products = "gemm_bf16_64x64x64_tb_tile32x32x16w16x16s3";
 constexpr const char* hopper_products = "gemm_bf16_128x64x128_tb_tile128x64x64g2s2r64b";
@@ -135,6 +151,7 @@ constexpr Example examples[] = {
     {"name_values", "gelu_bias_7x37_f32"},
     {"hoist_invariants", products},
     {"drop_aliases", hopper_products},
+    {"shift_registers", long_functions},
     {"insert_barriers", products},
     {"narrow_indices", "softmax_300000x8192_bf16"},
     {"read_ahead_of_masks", "convolution_bf16_1x12x12x64_64_3x3_pad1_tilehalo64b32s2t1"},
@@ -146,6 +163,7 @@ Program program_of(const char* kernel) {
     if (std::string_view(kernel) == row_sums) return build(scheduled_row_sums());
     if (std::string_view(kernel) == sums_by_tickets) return build(scheduled_sums_by_tickets());
     if (std::string_view(kernel) == prefix_sums) return build(scheduled_prefix_sums());
+    if (std::string_view(kernel) == long_functions) return build(scheduled_long_functions());
     if (std::string_view(kernel) == crowded_rows) return build(scheduled_crowded_rows());
     const schedules::CatalogEntry* entry = schedules::find_library_kernel(kernel);
     if (!entry) throw_error(Error, "no kernel '{}'", kernel);

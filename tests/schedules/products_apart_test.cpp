@@ -106,9 +106,8 @@ TEST(ProductsApart, AreEachMadeByTensorCores) {
 TEST(ProductsApart, AreNoneOfWhatHasOneProductOrNone) {
     const Axis k = reduce_axis("k", 64), l = reduce_axis("l", 64);
     const Tensor a = input("a", bf16, {64, 64}), b = input("b", bf16, {64, 64}), x = input("x", f32, {64, 64});
-    const Tensor one = compute("one", {64, 64}, [&](Expr i, Expr j) {
-        return sum(cast(f32, a(i, k)) * cast(f32, b(k, j)), k) + x(i, j);
-    });
+    const Tensor one = compute(
+        "one", {64, 64}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, k)) * cast(f32, b(k, j)), k) + x(i, j); });
     const Tensor none = compute("none", {64, 64}, [&](Expr i, Expr j) { return sum(x(i, k) * x(k, j) - x(j, k), k); });
     const Tensor nested = compute("nested", {64, 64}, [&](Expr i, Expr j) {
         return sum(cast(f32, a(i, k)) * cast(f32, b(k, j)), k) + sum(x(i, l) * sum(x(i, k), k), l);
