@@ -79,6 +79,7 @@ constexpr ThreadPass thread_passes[] = {
     {"hoist_invariants", hoist_invariants},        //
     {"drop_aliases", drop_aliases},                //
     {"shift_registers", shift_registers},          //
+    {"read_early", read_early},                    //
     {"insert_barriers", insert_barriers},          //
     {"narrow_indices", narrow_indices},            //
     {"read_ahead_of_masks", read_ahead_of_masks},  //

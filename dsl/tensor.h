@@ -217,8 +217,11 @@ Tensor compute(const std::string& name, const Shape& shape, const F& body,
     }
 }
 
-/// Einstein summation: einsum("bik,bkj->bij", x, y). Letters that the result lacks are summed. Storage types are
-/// converted to f32. Throws Error on unknown letters or on extents that differ (both shapes are shown).
+/// Einstein summation: einsum("y", "bik,bkj->bij", {x, w}). Letters that the result lacks are summed, in f32 if the
+/// operands are of a storage type. Three operands and more are multiplied in pairs, in the order of the fewest
+/// multiplications, where that halves those of one sum at least; what a pair makes is a tensor of its own then,
+/// NAME_LETTERS, rounded to the operands' type if all are bf16 or all f16. Throws Error on unknown letters or on extents
+/// that differ (both shapes are shown).
 Tensor einsum(const std::string& name, const std::string& formula, const std::vector<Tensor>& operands,
               std::source_location where = std::source_location::current());
 

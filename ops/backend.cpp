@@ -17,8 +17,12 @@ std::shared_ptr<Device> opened(std::shared_ptr<Device> device) {
 Backend::Backend(std::shared_ptr<Device> device) : device_(opened(std::move(device))), target_(target_of(*device_)) {}
 
 const Executable& Backend::built(const std::string& key, const std::function<Schedule(const Target&)>& make) {
+    return built(key, [&](const Target& target) { return build(make(target)); });
+}
+
+const Executable& Backend::built(const std::string& key, const std::function<Program(const Target&)>& make) {
     auto found = built_.find(key);
-    if (found == built_.end()) found = built_.emplace(key, Executable(build(make(target_)), device_)).first;
+    if (found == built_.end()) found = built_.emplace(key, Executable(make(target_), device_)).first;
     return found->second;
 }
 

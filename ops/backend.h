@@ -8,6 +8,7 @@
 
 #include "dsl/schedule.h"
 #include "ops/executable.h"
+#include "ops/registry.h"
 
 namespace tw::nn {
 
@@ -21,7 +22,11 @@ public:
 
     /// The executable of this key; `make` schedules it on first use. Throws what building and loading throw.
     const Executable& built(const std::string& key, const std::function<Schedule(const Target&)>& make);
+    const Executable& built(const std::string& key, const std::function<Program(const Target&)>& make);
     size_t num_built() const { return built_.size(); }
+
+    /// Asked for the kernels of operators that have no schedule of their own, on the first use of each.
+    Registry& registry() { return registry_; }
 
     /// Launches on the default stream without waiting or, while record() runs, adds to the recording.
     void run(const Executable& executable, const Arguments& arguments);
@@ -35,6 +40,7 @@ public:
 private:
     std::shared_ptr<Device> device_;
     Target target_;
+    Registry registry_;
     std::map<std::string, Executable> built_;
     std::vector<Launch>* recording_ = nullptr;
     Buffer one_;

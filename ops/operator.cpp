@@ -26,11 +26,12 @@ tw::Tensor own_output(const tw::Tensor& derived, size_t index, const std::vector
     });
 }
 
-/// `function` knows no line of its own if it is the rule.
-Schedule schedule_by(const ScheduleFunction& function, const std::vector<tw::Tensor>& outputs, const Target& target,
-                     const std::source_location& where) {
-    const auto* rule = function.target<schedules::ChooseSchedule>();
-    return rule ? (*rule)(outputs, target, where) : function(outputs, target);
+/// The registry is asked in the place of the rule.
+Program program_by(const ScheduleFunction& function, const std::vector<tw::Tensor>& outputs, Backend& backend,
+                   const std::source_location& where) {
+    if (function.target<schedules::ChooseSchedule>())
+        return backend.registry().select(outputs, backend.target(), {}, where).program;
+    return build(function(outputs, backend.target()));
 }
 
 }  // namespace
@@ -53,9 +54,9 @@ std::vector<tw::Tensor> OperatorState::declare_inputs(const std::vector<Tensor>&
 
 Tensor OperatorState::call(const std::vector<Tensor>& inputs, const std::source_location& where) const {
     const std::shared_ptr<Backend>& backend = inputs[0].backend();
-    const Executable& executable = backend->built(key("forward", inputs), [&](const Target& target) {
+    const Executable& executable = backend->built(key("forward", inputs), [&](const Target&) {
         CalledFrom caller(where);
-        return schedule_by(forward, {expression(declare_inputs(inputs))}, target, where);
+        return program_by(forward, {expression(declare_inputs(inputs))}, *backend, where);
     });
     const BufferNode& result = *executable.program().tree().outputs[0];
     std::vector<int64_t> shape;
@@ -78,7 +79,7 @@ std::vector<Tensor> OperatorState::gradients_of(const std::vector<Tensor>& input
     std::vector<size_t> wanted;
     for (size_t i = 0; i < inputs.size(); ++i)
         if (inputs[i].requires_grad()) wanted.push_back(i);
-    const Executable& executable = inputs[0].backend()->built(key("backward", inputs), [&](const Target& target) {
+    const Executable& executable = inputs[0].backend()->built(key("backward", inputs), [&](const Target&) {
         CalledFrom caller(where);
         std::vector<tw::Tensor> declared = declare_inputs(inputs), with_respect_to, outputs;
         for (size_t i : wanted) with_respect_to.push_back(declared[i]);
@@ -86,7 +87,7 @@ std::vector<Tensor> OperatorState::gradients_of(const std::vector<Tensor>& input
         tw::Tensor dy = input("dy", output.type(), {output.shape().begin(), output.shape().end()});
         std::vector<tw::Tensor> derived = gradients(output, dy, with_respect_to);
         for (size_t i = 0; i < derived.size(); ++i) outputs.push_back(own_output(derived[i], wanted[i], outputs));
-        return schedule_by(backward, outputs, target, where);
+        return program_by(backward, outputs, *inputs[0].backend(), where);
     });
     const auto& written = executable.program().tree().outputs;  // in the order of `wanted`
     Arguments arguments;

@@ -44,7 +44,7 @@ private:
 /// A differentiable operation. Kernels are built once for each backend and list of input types and shapes.
 class Operator {
 public:
-    /// Schedules default to schedules::choose_schedule.
+    /// Schedules default to schedules::choose_schedule, in whose place the backend's registry is asked.
     Operator(std::string name, Expression expression, ScheduleFunction forward = {}, ScheduleFunction backward = {});
 
     /// Enqueues the kernels and, if an input requires a gradient and the result is a float, records the call. Throws

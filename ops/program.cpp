@@ -1,6 +1,7 @@
 #include "ops/program.h"
 
 #include <algorithm>
+#include <regex>
 #include <sstream>
 
 #include <fmt/ranges.h>
@@ -78,6 +79,37 @@ std::string Program::cuda() const {
     std::string text;
     for (const codegen::KernelText& kernel : kernels()) text += kernel.cuda + "\n";
     return text;
+}
+
+Program Program::with_cuda(const std::string& kernel, const std::string& cuda, const EditedLaunch& launch,
+                           std::source_location where) const {
+    std::vector<std::string> names;
+    for (const codegen::KernelText& each : lowered_.kernels) names.push_back(each.name);
+    const auto found = std::ranges::find(names, kernel);
+    user_check(found != names.end(), where, "with_cuda: there is no kernel '{}'; there are [{}]", kernel,
+               fmt::join(names, ", "));
+    user_check(std::regex_search(cuda, std::regex("__global__[^;{]*\\b" + kernel + "\\s*\\(")), where,
+               "with_cuda: the text has no __global__ function '{}'; it is launched by that name, with the parameters "
+               "of the printed one",
+               kernel);
+    const auto grid = launch.grid.value_or(std::array<int64_t, 3>{1, 1, 1});
+    user_check(std::ranges::min(grid) >= 1 && launch.threads.value_or(1) >= 1 && launch.shared_bytes.value_or(0) >= 0,
+               where,
+               "with_cuda: '{}' would have [{}] blocks of {} threads and {} bytes of shared memory; give at "
+               "least 1 block, 1 thread and 0 bytes",
+               kernel, fmt::join(grid, ", "), launch.threads.value_or(1), launch.shared_bytes.value_or(0));
+    Program edited = *this;
+    codegen::KernelText& text = edited.lowered_.kernels[static_cast<size_t>(found - names.begin())];
+    text.cuda = cuda;
+    const size_t lines = lines_of(cuda).size();
+    text.line_steps.assign(lines, -1);
+    text.line_stages.assign(lines, "");
+    if (launch.grid)
+        for (size_t d = 0; d < 3; ++d) text.grid[d] = constant(text.grid[d].type(), (*launch.grid)[d]);
+    text.threads = launch.threads.value_or(text.threads);
+    text.shared_bytes = launch.shared_bytes.value_or(text.shared_bytes);
+    edited.lowered_.notes.push_back(fmt::format("'{}' is of a text that was given ({})", kernel, place_text(where)));
+    return edited;
 }
 
 std::string Program::after(const std::string& pass) const {

@@ -1,7 +1,9 @@
 // Programs: from a schedule to kernels that run. Joins the language, codegen and the runtime.
 #pragma once
+#include <array>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +16,13 @@ namespace tw {
 
 /// Sees a kernel after a pass, as text.
 using SeePass = std::function<void(std::string_view pass, std::string_view kernel, const std::string& text)>;
+
+/// How a kernel that was edited by hand is launched; what is left out is as it was.
+struct EditedLaunch {
+    std::optional<std::array<int64_t, 3>> grid = {};  ///< blocks
+    std::optional<int> threads = {};
+    std::optional<int64_t> shared_bytes = {};  ///< dynamic shared memory of a block
+};
 
 /// A schedule lowered to CUDA text: kernels in launch order and the workspaces between them.
 class Program {
@@ -28,6 +37,11 @@ public:
     std::string after(const std::string& pass) const;
     /// Defaults taken by the schedule and by codegen, in plain words.
     std::string explain() const;
+    /// The same with another text of one kernel, which has its name, parameters and results: a printed kernel that was
+    /// edited by hand, or one written anew. Nothing proves it: check what it computes (Runner::check). Throws Error if
+    /// there is no such kernel, if the text declares none of this name, or numbers of blocks or threads are below 1.
+    Program with_cuda(const std::string& kernel, const std::string& cuda, const EditedLaunch& launch = {},
+                      TW_HERE) const;
     /// The loop nests that the kernels compute, with the buffers, sizes and scalars that a run needs.
     const Tree& tree() const& { return tree_; }
     Tree tree() && { return std::move(tree_); }

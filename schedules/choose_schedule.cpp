@@ -7,13 +7,15 @@
 
 namespace tw::schedules {
 
+Schedule chosen_schedule(const std::vector<Tensor>& outputs, const Target& target) {
+    const std::string way = pick("", "schedule", {"chosen", "plain"}, "chosen");
+    return way == "plain" ? plain_schedule(outputs, target) : choose_by_rule(outputs, target);
+}
+
 Schedule ChooseSchedule::operator()(const std::vector<Tensor>& outputs, const Target& target,
                                     std::source_location where) const {
     CalledFrom caller(where);
-    return schedule_as_tuned(outputs, target, "choose_schedule", [](const auto& declared, const Target& wanted) {
-        const std::string way = pick("", "schedule", {"chosen", "plain"}, "chosen");
-        return way == "plain" ? plain_schedule(declared, wanted) : choose_by_rule(declared, wanted);
-    });
+    return schedule_as_tuned(outputs, target, "choose_schedule", chosen_schedule);
 }
 
 }  // namespace tw::schedules

@@ -82,11 +82,11 @@ void keep_record(const DeclarationKey& key, const TunedRecord& record) {
                     key.name, folder_of_records().string());
 }
 
-Schedule schedule_as_tuned(const std::vector<Tensor>& outputs, const Target& target, const std::string& rule_name,
-                           const ScheduleRule& rule) {
+TunedSchedule tuned_schedule(const std::vector<Tensor>& outputs, const Target& target, const std::string& rule_name,
+                             const ScheduleRule& rule) {
     if (Choices* choices = Choices::current()) {
         choices->ruled.push_back({outputs, rule_name});
-        return rule(outputs, target);
+        return {rule(outputs, target), {}, {}};
     }
     const DeclarationKey key = declaration_key(outputs, rule_name);
     std::vector<TunedRecord> records = tuned_records_of(key.name);
@@ -98,13 +98,18 @@ Schedule schedule_as_tuned(const std::vector<Tensor>& outputs, const Target& tar
             why.emplace();
             if (auto s = with_picks(
                     record, [&] { return rule(outputs, target); }, *why))
-                return std::move(*s);
+                return {std::move(*s), record, std::move(left_out)};
         }
         left_out.push_back(*why);
     }
     Schedule s = rule(outputs, target);
     for (const std::string& why : left_out) Edit::note(s, why);
-    return s;
+    return {std::move(s), {}, std::move(left_out)};
+}
+
+Schedule schedule_as_tuned(const std::vector<Tensor>& outputs, const Target& target, const std::string& rule_name,
+                           const ScheduleRule& rule) {
+    return tuned_schedule(outputs, target, rule_name, rule).schedule;
 }
 
 }  // namespace tw::schedules

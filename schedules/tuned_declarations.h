@@ -6,6 +6,7 @@
 //   record   TunedRecord: its kernel declaration_name(), its tiling the picks (choices.h)
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,15 @@ using ScheduleRule = std::function<Schedule(const std::vector<Tensor>& outputs, 
 /// the record, or says why each is left out. Choices that live are asked instead of records.
 Schedule schedule_as_tuned(const std::vector<Tensor>& outputs, const Target& target, const std::string& rule_name,
                            const ScheduleRule& rule);
+
+/// The same, with the record that it is by.
+struct TunedSchedule {
+    Schedule schedule;
+    std::optional<TunedRecord> record;
+    std::vector<std::string> left_out;  ///< records, and why
+};
+TunedSchedule tuned_schedule(const std::vector<Tensor>& outputs, const Target& target, const std::string& rule_name,
+                             const ScheduleRule& rule);
 
 /// What records of a declaration are kept under.
 struct DeclarationKey {

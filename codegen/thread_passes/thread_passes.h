@@ -1,4 +1,4 @@
-// The passes over thread IR, in pipeline order; barriers are inserted between shift_registers and narrow_indices. One
+// The passes over thread IR, in pipeline order; barriers are inserted between read_early and narrow_indices. One
 // pass, one file, named as its function.
 #pragma once
 #include "codegen/thread_ir/thread_ir.h"
@@ -88,6 +88,16 @@ ThreadKernel drop_aliases(const ThreadKernel& kernel);
 ///                                                   unroll n < 96
 ///                                                     c[n] = c[n + 32]
 ThreadKernel shift_registers(const ThreadKernel& kernel);
+
+/// Reads what stands behind a product of a warpgroup, and memory holds unchanged, in front of it, and of the wait for its
+/// operands: both take their time together. Of a few registers.
+///
+///     for k < 64                                 for k < 64
+///       mbarrier_wait(full[k % 4])                 let scale = scale_b[k]
+///       wgmma(product, ..); wgmma_wait             mbarrier_wait(full[k % 4])
+///       let scale = scale_b[k]                     wgmma(product, ..); wgmma_wait
+///       sum[0] = sum[0] + product[0] * scale       sum[0] = sum[0] + product[0] * scale
+ThreadKernel read_early(const ThreadKernel& kernel);
 
 /// Gives each index expression 32 bits where no part of it can overflow, and 64 bits elsewhere, by casts. The kernel's
 /// variables are replaced by ones with the type that is printed, and with bounds.

@@ -6,6 +6,7 @@
 
 #include "codegen/access/access.h"
 #include "codegen/access/conditions.h"
+#include "codegen/to_threads/choose_inside.h"
 #include "codegen/to_threads/store_fragment.h"
 #include "codegen/to_threads/store_lines.h"
 #include "dsl/atoms.h"
@@ -45,6 +46,7 @@ public:
         if (target_.has_stmatrix) t_.matrices = take_matrices(t_, op_, notes_);
         if (!t_.matrices) t_.lines = take_lines(t_, op_, notes_);
         if (t_.taken_over() == 0) choose_wide_store();
+        if (changes_registers_by_shared_reads()) choose_inside(t_);
         peel_loops_without_reuse();
         if (t_.taken_over() == 0) split_into_vectors();
         return std::move(t_);
@@ -88,6 +90,19 @@ private:
             if (reads_others) return false;
         }
         return true;
+    }
+
+    /// Elements of registers, under conditions that no register decides, by what several of them read from memory.
+    bool changes_registers_by_shared_reads() const {
+        if (t_.taken_over() > 0 || t_.store_width > 1 || !t_.has_inner_conditions()) return false;
+        if (std::ranges::any_of(t_.conditions, reads_registers)) return false;
+        for (const ThreadStore& store : t_.stores)
+            if (store.to.buffer->memory != Memory::Registers || store.atomic) return false;
+        const std::vector<PreloadOperand> operands = t_.operands();
+        return std::ranges::any_of(operands, [&](const PreloadOperand& operand) {
+            return std::ranges::any_of(t_.tile,
+                                       [&](const OpLoop& loop) { return !operand.depends_on(loop.variable); });
+        });
     }
 
     void take_tile() {

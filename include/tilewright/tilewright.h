@@ -8,6 +8,7 @@
 #include "ops/executable.h"
 #include "ops/inspect.h"
 #include "ops/program.h"
+#include "ops/registry.h"
 #include "ops/runner.h"
 #include "runtime/driver/copy_bandwidth.h"
 #include "runtime/driver/driver.h"

@@ -1,7 +1,6 @@
 // Candidates: other schedules of what is declared, found by the choices that rules ask for; and records of them.
 #include "schedules/candidates.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -16,6 +15,7 @@
 #include "schedules/elementwise.h"
 #include "support/error.h"
 #include "support/version.h"
+#include "tests/support/cache_folder.h"
 #include "tests/support/expect_error.h"
 
 namespace tw::schedules {
@@ -57,19 +57,9 @@ std::set<std::string> texts_of(const std::vector<Candidate>& all) {
 class Records : public testing::Test {
 protected:
     void SetUp() override {
-        std::string name = (std::filesystem::temp_directory_path() / "tw_candidates_XXXXXX").string();
-        ASSERT_NE(mkdtemp(name.data()), nullptr);
-        folder_ = name;
-        const char* before = std::getenv("TW_CACHE_DIR");
-        if (before) before_ = before;
-        setenv("TW_CACHE_DIR", folder_.c_str(), 1);
         sink_ = set_warning_sink([this](const std::string& text) { warnings_.push_back(text); });
     }
-    void TearDown() override {
-        set_warning_sink(sink_);
-        before_.empty() ? unsetenv("TW_CACHE_DIR") : setenv("TW_CACHE_DIR", before_.c_str(), 1);
-        std::filesystem::remove_all(folder_);
-    }
+    void TearDown() override { set_warning_sink(sink_); }
     static TunedRecord record_of(const DeclarationKey& key, const std::string& picks) {
         return {.kernel = key.name,
                 .tiling = picks,
@@ -81,8 +71,7 @@ protected:
                 .spread = 0};
     }
 
-    std::filesystem::path folder_;
-    std::string before_;
+    CacheFolder cache_;
     WarningSink sink_;
     std::vector<std::string> warnings_;
 };
@@ -276,13 +265,13 @@ TEST_F(Records, ThatAreDamagedAreNone) {
     const std::string by_rule = choose_schedule({y}, limits).save();
     keep_record(key, record_of(key, "y.threads=512"));
     ASSERT_NE(choose_schedule({y}, limits).save(), by_rule);
-    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "tuned"))
+    for (const auto& entry : std::filesystem::directory_iterator(cache_.path() / "tuned"))
         std::filesystem::resize_file(entry.path(), std::filesystem::file_size(entry.path()) - 5);
     EXPECT_EQ(choose_schedule({y}, limits).save(), by_rule);
     ASSERT_EQ(warnings_.size(), 1u);
-    EXPECT_THAT(warnings_[0], HasSubstr((folder_ / "tuned").string()));
-    EXPECT_TRUE(std::filesystem::is_empty(folder_ / "tuned"));
-    CubinCache(folder_ / "tuned").store(key.text, "{\"kernel\": 3}");
+    EXPECT_THAT(warnings_[0], HasSubstr((cache_.path() / "tuned").string()));
+    EXPECT_TRUE(std::filesystem::is_empty(cache_.path() / "tuned"));
+    CubinCache(cache_.path() / "tuned").store(key.text, "{\"kernel\": 3}");
     EXPECT_EQ(choose_schedule({y}, limits).save(), by_rule);
     ASSERT_EQ(warnings_.size(), 2u);
     EXPECT_THAT(warnings_[1], HasSubstr("records of '" + key.name + "' are left out: "));
@@ -292,7 +281,7 @@ TEST_F(Records, ThatAreDamagedAreNone) {
 
 TEST_F(Records, SayWhereTheyCannotBeKept) {
     const DeclarationKey key = declaration_key({scaled("y", 64, 256)}, "choose_schedule");
-    std::ofstream(folder_ / "tuned") << "no folder";
+    std::ofstream(cache_.path() / "tuned") << "no folder";
     EXPECT_ERROR(keep_record(key, record_of(key, "rule")), "cannot keep the record of '" + key.name + "' in ");
 }
 

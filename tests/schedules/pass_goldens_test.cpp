@@ -152,6 +152,7 @@ constexpr Example examples[] = {
     {"hoist_invariants", products},
     {"drop_aliases", hopper_products},
     {"shift_registers", long_functions},
+    {"read_early", "gemm_e4m3_64x128x256_tb_scaled"},
     {"insert_barriers", products},
     {"narrow_indices", "softmax_300000x8192_bf16"},
     {"read_ahead_of_masks", "convolution_bf16_1x12x12x64_64_3x3_pad1_tilehalo64b32s2t1"},

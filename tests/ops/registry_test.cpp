@@ -1,0 +1,198 @@
+// Which kernels a declaration gets, and why.
+#include "ops/registry.h"
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+
+#include "ops/autograd.h"
+#include "ops/backend.h"
+#include "ops/check.h"
+#include "ops/operator.h"
+#include "runtime/driver/emulated_device.h"
+#include "schedules/choose.h"
+#include "schedules/plain_schedule.h"
+#include "schedules/tuned_declarations.h"
+#include "support/version.h"
+#include "tests/support/cache_folder.h"
+#include "tests/support/expect_error.h"
+
+namespace tw {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// y = 3 x + 1, of rows whose sums go out, too.
+std::vector<Tensor> declared(int64_t rows = 37, const std::string& name = "y") {
+    const Tensor x = input("x", f32, {rows, 70});
+    const Axis k = reduce_axis("k", 70);
+    const Tensor y = compute(name, {rows, 70}, [&](Expr i, Expr j) { return x(i, j) * 3.0 + 1.0; });
+    return {y, compute("total", {rows}, [&](Expr i) { return sum(x(i, k), k); })};
+}
+
+const Target hopper = target("sm_90a");
+
+CheckResult checked(const Selection& selection, const std::vector<Tensor>& outputs) {
+    const auto device = open_device("emulated:sm_90a");
+    Executable executable(selection.program, device);
+    const Bindings bindings = random_bindings(outputs, 3);
+    const std::vector<HostArray> got = run_on(executable, bindings);
+    CheckResult all;
+    all.ok = true;
+    for (size_t k = 0; k < outputs.size() && all.ok; ++k)
+        all = check_output(outputs[k], bindings, got[k], {.approximate = selection.program.approximate()});
+    return all;
+}
+
+TEST(Registry, TakesTheRuleWhereNothingElseIsKnown) {
+    const CacheFolder cache;
+    const auto outputs = declared();
+    const Selection selection = Registry().select(outputs, hopper);
+    EXPECT_EQ(selection.origin, Provenance::Rule);
+    EXPECT_EQ(selection.text(), "choose_schedule: by rule: there is no record of this declaration\n");
+    EXPECT_EQ(selection.program.cuda(), build(schedules::choose_schedule(outputs, hopper)).cuda());
+    EXPECT_TRUE(checked(selection, outputs).ok);
+}
+
+TEST(Registry, TakesPinsThenRulesTheLatestFirst) {
+    Registry registry;
+    const auto outputs = declared(), others = declared(38);
+    auto plain = [](const std::vector<Tensor>& given, const Target& wanted) {
+        return std::optional(schedules::plain_schedule(given, wanted));
+    };
+    registry.add("mine", plain);
+    registry.add("picky", [](const auto&, const auto&) { return std::optional<Schedule>(); });
+    registry.add("broken", [&](const auto& given, const Target& wanted) {
+        Schedule s = *plain(given, wanted);
+        s.split(s.loops<2>(given[0])[0], -3);
+        return std::optional(s);
+    });
+    Selection selection = registry.select(outputs, hopper);
+    EXPECT_EQ(selection.origin, Provenance::Added);
+    EXPECT_EQ(selection.name, "mine");
+    EXPECT_THAT(selection.passed_over,
+                ElementsAre(HasSubstr("'broken': "), HasSubstr("'picky': it does not take this declaration")));
+    EXPECT_TRUE(checked(selection, outputs).ok);
+
+    registry.pin("old", outputs, schedules::plain_schedule(outputs, hopper));
+    registry.pin("best", outputs, schedules::choose_schedule(outputs, hopper));
+    registry.pin("elsewhere", outputs, schedules::plain_schedule(outputs, target("sm_80")));
+    EXPECT_THAT(registry.names(), ElementsAre("elsewhere", "best", "old", "broken", "picky", "mine"));
+    selection = registry.select(declared(), hopper);  // equal, though declared anew
+    EXPECT_EQ(selection.origin, Provenance::Pinned);
+    EXPECT_EQ(selection.name, "best");
+    EXPECT_THAT(selection.passed_over, ElementsAre("'elsewhere': it is pinned for sm_80, this is sm_90a"));
+    EXPECT_TRUE(checked(selection, outputs).ok);
+    EXPECT_EQ(registry.select(others, hopper).name, "mine");
+    EXPECT_EQ(registry.select(declared(37, "z"), hopper).name, "mine");
+    EXPECT_EQ(registry.select(outputs, hopper, {.without = {"best"}}).name, "old");
+    EXPECT_EQ(registry.select(outputs, hopper, {.pinned = false}).name, "mine");
+    EXPECT_EQ(registry.select(outputs, hopper, {.pinned = false, .added = false}).origin, Provenance::Rule);
+    selection = registry.select(outputs, hopper, {.pinned = false, .added = false, .rule = false});
+    EXPECT_EQ(selection.origin, Provenance::Plain);
+    EXPECT_TRUE(checked(selection, outputs).ok);
+    registry.remove("best");
+    EXPECT_EQ(registry.select(outputs, hopper).name, "old");
+}
+
+TEST(Registry, TakesWhatWasTuned) {
+    const CacheFolder cache;
+    const auto outputs = declared();
+    const auto key = schedules::declaration_key(outputs, "choose_schedule");
+    auto record = [&](const std::string& picks) {
+        return schedules::TunedRecord{.kernel = key.name,
+                                      .tiling = picks,
+                                      .schedule = "",
+                                      .device = "a GPU",
+                                      .arch = "sm_90a",
+                                      .version = TILEWRIGHT_VERSION,
+                                      .milliseconds = 0.5};
+    };
+    schedules::keep_record(key, record(".schedule=plain"));
+    const Selection tuned = Registry().select(outputs, hopper);
+    EXPECT_EQ(tuned.origin, Provenance::Tuned);
+    EXPECT_EQ(tuned.text(), "choose_schedule: as tuned on a GPU: .schedule=plain, 0.5000 ms\n");
+    EXPECT_EQ(tuned.program.cuda(), build(schedules::plain_schedule(outputs, hopper)).cuda());
+    EXPECT_EQ(Registry().select(outputs, hopper, {.tuned = false}).origin, Provenance::Rule);
+
+    schedules::keep_record(key, record("nothing=1"));
+    const Selection without = Registry().select(outputs, hopper);
+    EXPECT_EQ(without.origin, Provenance::Rule);
+    EXPECT_THAT(without.passed_over, ElementsAre(HasSubstr("there is no such choice of nothing")));
+}
+
+TEST(Registry, TakesKernelsThatWereEditedByHand) {
+    const auto outputs = declared();
+    const Program program = build(schedules::plain_schedule(outputs, hopper));
+    const std::string name = program.kernels()[0].name;
+    std::string text = program.kernels()[0].cuda;
+    const std::string factor = "3.0f";
+    ASSERT_NE(text.find(factor), std::string::npos) << text;
+    text.replace(text.rfind(factor), factor.size(), "(2.0f + 1.0f)");
+    Registry registry;
+    registry.pin("edited", outputs, program.with_cuda(name, text));
+    const Selection selection = registry.select(outputs, hopper);
+    EXPECT_THAT(selection.program.cuda(), HasSubstr("(2.0f + 1.0f)"));
+    EXPECT_THAT(selection.program.explain(), HasSubstr("is of a text that was given (registry_test.cpp:"));
+    EXPECT_TRUE(checked(selection, outputs).ok);
+    text.replace(text.find("(2.0f + 1.0f)"), 13, "4.0f");
+    const Program wrong = program.with_cuda(name, text);
+    EXPECT_FALSE(
+        checked({.program = wrong, .origin = Provenance::Pinned, .name = "", .why = "", .passed_over = {}}, outputs)
+            .ok);
+
+    const Program launched = program.with_cuda(name, text, {.grid = {{5, 6, 7}}, .threads = 64, .shared_bytes = 128});
+    const auto& kernel = launched.kernels()[0];
+    EXPECT_EQ(to_string(kernel.grid[0]) + to_string(kernel.grid[1]) + to_string(kernel.grid[2]), "567");
+    EXPECT_EQ(kernel.threads, 64);
+    EXPECT_EQ(kernel.shared_bytes, 128);
+    EXPECT_EQ(launched.line_notes(0).size(), static_cast<size_t>(std::ranges::count(text, '\n')));
+    EXPECT_ERROR(program.with_cuda("none", text), "with_cuda: there is no kernel 'none'; there are [" + name);
+    EXPECT_ERROR(program.with_cuda(name, "__global__ void other(int)"),
+                 "with_cuda: the text has no __global__ function '" + name + "'");
+    EXPECT_ERROR(program.with_cuda(name, text, {.threads = 0}), "give at least 1 block, 1 thread and 0 bytes");
+}
+
+TEST(Registry, RefusesWhatItCannotKeep) {
+    Registry registry;
+    const auto outputs = declared();
+    const Schedule schedule = schedules::plain_schedule(outputs, hopper);
+    auto none = [](const auto&, const auto&) { return std::optional<Schedule>(); };
+    registry.add("mine", none);
+    EXPECT_ERROR(registry.add("", none), "registry: the name is empty");
+    EXPECT_ERROR(registry.add("mine", none), "registry: there is a 'mine' already");
+    EXPECT_ERROR(registry.pin("mine", outputs, schedule), "registry: there is a 'mine' already");
+    EXPECT_ERROR(registry.add("empty", Registry::Rule()), "the rule 'empty' is an empty function");
+    EXPECT_ERROR(
+        registry.pin("other", {outputs[0]}, schedule),
+        "registry: 'other' cannot be pinned: it makes y f32 [37, 70], total f32 [37], but what is declared is");
+    EXPECT_ERROR(registry.remove("none"), "registry: there is no 'none'; there are [mine]");
+    registry.add("wrong", [&](const auto&, const Target& wanted) {
+        return std::optional(schedules::plain_schedule(declared(5), wanted));
+    });
+    EXPECT_ERROR(registry.select(outputs, hopper), "registry: the rule 'wrong': it makes y f32 [5, 70]");
+}
+
+TEST(Registry, IsAskedByOperatorsWithoutASchedule) {
+    auto backend = std::make_shared<nn::Backend>(open_device("emulated:sm_90a"));
+    int asked = 0;
+    backend->registry().add("counted", [&](const std::vector<Tensor>& outputs, const Target& wanted) {
+        ++asked;
+        return std::optional(schedules::plain_schedule(outputs, wanted));
+    });
+    const nn::Operator doubled("doubled", [](const std::vector<Tensor>& x) {
+        return compute("y", {x[0].shape()[0]}, [&](Expr i) { return x[0](i) * 2.0; });
+    });
+    HostArray host = host_array(f32, {5});
+    for (int64_t i = 0; i < 5; ++i) host.set({i}, make_value(f32, double(i + 1)));
+    const nn::Tensor x(backend, host, "x");
+    const HostArray y = doubled({x}).to_host();
+    for (int64_t i = 0; i < 5; ++i) EXPECT_EQ(y.at({i}).real, 2 * double(i + 1));
+    doubled({x});
+    EXPECT_EQ(asked, 1);
+}
+
+}  // namespace
+}  // namespace tw
