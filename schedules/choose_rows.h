@@ -18,8 +18,9 @@ struct RowSchedule {
     RowChunks chunks = {};
     Tensor aligned = {};  ///< whose rows begin anywhere
 };
-/// To try, the best first: rows that registers hold are kept there, of others, reductions that need each other's
-/// results only inside of exponentials go through them together, or each by itself.
+/// To try, the best first: rows that registers hold are kept there, of others, and of those that more than a warp would
+/// hold where none is stored, reductions that need each other's results only inside of exponentials go through them
+/// together, or each by itself.
 std::vector<RowSchedule> row_schedules(const RowGroup& group);
 /// Whether no reduction reads another's result, but for exponents, which streams correct by a factor that is exact
 /// up to rounding.
@@ -29,7 +30,7 @@ bool reads_in_exponents(const RowGroup& group);
 void schedule_rows(Schedule& s, const RowGroup& group, const RowSchedule& how);
 /// The operations that are stages of it.
 std::vector<Tensor> tensors_of(const RowGroup& group);
-/// "'y', 'mean': rows of 768 elements, by 32 threads each, kept in registers".
+/// "'y', 'mean': rows of 768 elements, kept in registers by one kernel".
 std::string text_of(const RowGroup& group, const RowSchedule& how);
 
 /// The groups of a computation that are kernels.

@@ -1,10 +1,12 @@
-// What stands behind a product under way, and reads memory that no one writes meanwhile, is read in front of it.
+// What stands behind a product under way, and reads memory that no one writes meanwhile, is read an iteration ahead.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "codegen/access/access.h"
 #include "codegen/thread_ir/thread_walk.h"
 #include "codegen/thread_passes/thread_passes.h"
+#include "dsl/simplify.h"
 
 namespace tw::codegen {
 namespace {
@@ -19,32 +21,27 @@ public:
         for (const auto& [out, in] : kernel.aliases) constant_.erase(in.get());
     }
 
-    /// The body of a loop, in other order.
-    ThreadStmt reordered(const ThreadStmt& body) const {
-        std::vector<ThreadStmt> stmts = statements(body);
-        const auto multiplies = std::ranges::find_if(stmts, holds<Wgmma>);
-        if (multiplies == stmts.end()) return body;
-        const auto waits = std::find_if(stmts.begin(), multiplies, holds<MbarrierWait>);
-        const auto place = static_cast<size_t>(waits - stmts.begin());
-        std::vector<ThreadStmt> early, rest(waits, stmts.end()), late;
+    /// The loop, and what stands in front of it.
+    ThreadStmt ahead(const ThreadLoop& loop, int step) const {
+        std::vector<ThreadStmt> body = statements(loop.body);
+        const auto multiplies = std::ranges::find_if(body, holds<Wgmma>);
+        if (multiplies == body.end() || loop.ends_at > 0 || loop.next) return {};
+        std::vector<ThreadStmt> reads, others(body.begin(), multiplies);
         std::vector<Expr> defined;
+        for (const ThreadStmt& stmt : others) add_definition(stmt, defined);
         int64_t elements = 0;
-        for (size_t k = 0; k < rest.size();) {
-            const size_t count = reads_from(rest, k), end = k + std::max<size_t>(count, 1);
-            const bool is_behind = stmts.begin() + static_cast<std::ptrdiff_t>(place + k) > multiplies;
-            const int64_t own = count > 0 ? elements_of(rest[k]) : 0;
-            const bool moves =
-                count > 0 && is_behind && elements + own <= most_elements && !mentions(rest, k, end, defined);
+        for (auto k = static_cast<size_t>(multiplies - body.begin()); k < body.size();) {
+            const size_t count = reads_from(body, k), end = k + std::max<size_t>(count, 1);
+            const int64_t own = count > 0 ? elements_of(body[k]) : 0;
+            const bool moves = count > 0 && elements + own <= most_elements && !mentions(body, k, end, defined);
             if (moves) elements += own;
             for (; k < end; ++k) {
-                if (const ThreadLet* let = rest[k].as<ThreadLet>(); let && !moves) defined.push_back(let->variable);
-                (moves ? early : late).push_back(rest[k]);
+                if (!moves) add_definition(body[k], defined);
+                (moves ? reads : others).push_back(body[k]);
             }
         }
-        if (early.empty()) return body;
-        stmts.resize(place);
-        for (const auto* part : {&early, &late}) stmts.insert(stmts.end(), part->begin(), part->end());
-        return block_of(stmts);
+        if (reads.empty()) return {};
+        return with_reads(loop, reads, others, step);
     }
 
 private:
@@ -95,6 +92,74 @@ private:
         return reads && fits;
     }
 
+    static void add_definition(const ThreadStmt& stmt, std::vector<Expr>& defined) {
+        if (const ThreadLet* let = stmt.as<ThreadLet>()) defined.push_back(let->variable);
+    }
+
+    /// Each iteration takes what the one before has read, and reads for the next.
+    static ThreadStmt with_reads(const ThreadLoop& loop, const std::vector<ThreadStmt>& reads,
+                                 const std::vector<ThreadStmt>& others, int step) {
+        std::vector<ThreadStmt> in_front, body, fills;
+        std::map<const BufferNode*, Buffer> next;
+        for (const ThreadStmt& stmt : reads) {
+            if (const ThreadDeclare* declare = stmt.as<ThreadDeclare>()) {
+                const Buffer array = next_of(declare->buffer->name, declare->buffer->type, *declare->buffer);
+                next[declare->buffer.get()] = array;
+                in_front.push_back(make_thread(ThreadDeclare{array}, stmt.step()));
+                body.push_back(stmt);
+                body.push_back(copied(declare->buffer, array, stmt.step()));
+            } else if (const ThreadLet* let = stmt.as<ThreadLet>()) {
+                const Buffer value =
+                    register_array(let->variable.as<Variable>()->name + "_next", let->value.type(), {});
+                in_front.push_back(make_thread(ThreadDeclare{value}, stmt.step()));
+                body.push_back(
+                    make_thread(ThreadLet{let->variable, make_expr(value->type, Load{value, {}})}, stmt.step()));
+                fills.push_back(make_thread(ThreadStore{{value, {}}, let->value}, stmt.step()));
+            } else
+                fills.push_back(into(stmt, next));
+        }
+        const Expr& variable = loop.variable;
+        auto at = [&](const Expr& iteration) {
+            return map_all_expressions(block_of(fills), [&](const Expr& e) {
+                return contains(e, variable) ? simplify(substitute(e, {{variable, iteration}})) : e;
+            });
+        };
+        in_front.push_back(at(constant(variable.type(), 0)));
+        body.push_back(make_thread(ThreadIf{variable + 1 < loop.extent, at(variable + 1)}, step));
+        body.insert(body.end(), others.begin(), others.end());
+        ThreadLoop changed = loop;
+        changed.body = block_of(body);
+        in_front.push_back(make_thread(std::move(changed), step));
+        return block_of(in_front);
+    }
+    static Buffer next_of(const std::string& name, Type type, const BufferNode& like) {
+        std::vector<int64_t> shape;
+        for (const Expr& extent : like.shape) shape.push_back(require_constant(extent));
+        return register_array(name + "_next", type, shape);
+    }
+    static ThreadStmt copied(const Buffer& to, const Buffer& from, int step) {
+        std::vector<Expr> place;
+        for (const Expr& extent : to->shape)
+            place.push_back(index_variable("element", 0, require_constant(extent) - 1));
+        ThreadStmt stmt = make_thread(ThreadStore{{to, place}, make_expr(from->type, Load{from, place})}, step);
+        for (size_t d = place.size(); d-- > 0;)
+            stmt = make_thread(ThreadLoop{place[d], to->shape[d], true, stmt}, step);
+        return stmt;
+    }
+    /// The statement with others of its arrays.
+    static ThreadStmt into(const ThreadStmt& root, const std::map<const BufferNode*, Buffer>& arrays) {
+        return transform(root, [&](const ThreadStmt& stmt) -> ThreadStmt {
+            if (const ThreadStore* store = stmt.as<ThreadStore>(); store && arrays.contains(store->to.buffer.get()))
+                return make_thread(ThreadStore{{arrays.at(store->to.buffer.get()), store->to.indices}, store->value},
+                                   stmt.step());
+            const ThreadWide* wide = stmt.as<ThreadWide>();
+            if (!wide || !arrays.contains(wide->to.buffer.get())) return {};
+            ThreadWide other = *wide;
+            other.to.buffer = arrays.at(wide->to.buffer.get());
+            return make_thread(std::move(other), stmt.step());
+        });
+    }
+
     static int64_t elements_of(const ThreadStmt& stmt) {
         const ThreadDeclare* declare = stmt.as<ThreadDeclare>();
         int64_t elements = 1;
@@ -123,10 +188,7 @@ ThreadKernel read_early(const ThreadKernel& kernel) {
     ThreadKernel result = kernel;
     result.body = transform(kernel.body, [&](const ThreadStmt& stmt) -> ThreadStmt {
         const ThreadLoop* loop = stmt.as<ThreadLoop>();
-        if (!loop || loop->unroll) return {};
-        ThreadLoop other = *loop;
-        other.body = reader.reordered(loop->body);
-        return make_thread(std::move(other), stmt.step());
+        return loop && !loop->unroll ? reader.ahead(*loop, stmt.step()) : ThreadStmt();
     });
     return result;
 }

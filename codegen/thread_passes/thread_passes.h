@@ -89,13 +89,15 @@ ThreadKernel drop_aliases(const ThreadKernel& kernel);
 ///                                                     c[n] = c[n + 32]
 ThreadKernel shift_registers(const ThreadKernel& kernel);
 
-/// Reads what stands behind a product of a warpgroup, and memory holds unchanged, in front of it, and of the wait for its
-/// operands: both take their time together. Of a few registers.
+/// Reads what stands behind a product of a warpgroup, and memory holds unchanged, an iteration ahead: that takes its time
+/// while the product is under way. Of a few registers.
 ///
+///                                                scale_next = scale_b[0]
 ///     for k < 64                                 for k < 64
-///       mbarrier_wait(full[k % 4])                 let scale = scale_b[k]
-///       wgmma(product, ..); wgmma_wait             mbarrier_wait(full[k % 4])
-///       let scale = scale_b[k]                     wgmma(product, ..); wgmma_wait
+///                                                  let scale = scale_next
+///                                                  if (k + 1 < 64) scale_next = scale_b[k + 1]
+///       wgmma(product, ..); wgmma_wait             wgmma(product, ..); wgmma_wait
+///       let scale = scale_b[k]
 ///       sum[0] = sum[0] + product[0] * scale       sum[0] = sum[0] + product[0] * scale
 ThreadKernel read_early(const ThreadKernel& kernel);
 

@@ -1,0 +1,67 @@
+// What memory holds unchanged is read while the product before it is under way.
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "ops/program.h"
+#include "ops/runner.h"
+#include "schedules/catalog.h"
+
+namespace tw::schedules {
+namespace {
+
+bool reads_for_the_next(const Schedule& s) { return build(s).cuda().find("_next") != std::string::npos; }
+
+void expect_right(const Schedule& s) {
+    Runner runner(s, open_device("emulated"));
+    runner.set(random_bindings(s.outputs(), std::random_device()()));
+    const CheckResult check = runner.check();
+    EXPECT_TRUE(check.ok) << check.text << "\n" << build(s).cuda();
+}
+
+TEST(ReadEarly, OfScalesOfEachStep) {
+    for (const char* kernel : {"gemm_e4m3_64x128x256_tb_scaled", "gemm_e4m3_100x72x640_tb_scaled"}) {
+        const Schedule s = find_library_kernel(kernel)->make(target("sm_90a"));
+        EXPECT_TRUE(reads_for_the_next(s)) << build(s).cuda();
+        expect_right(s);
+    }
+}
+
+/// c[i, j] = sum_part weight[part, i] (the product of the terms of a part), or with the same weights for all parts.
+Schedule weighted(bool alike) {
+    const int64_t parts = 5, terms = 64;
+    const Tensor a = input("a", bf16, {128, parts * terms}), b = input("b", bf16, {64, parts * terms});
+    const Tensor weight = input("weight", f32, {alike ? int64_t{1} : parts, 128});
+    const Axis inside = reduce_axis("inside", terms), part = reduce_axis("part", parts);
+    const Tensor product = compute("product", {parts, 128, 64}, [&](Expr p, Expr i, Expr j) {
+        return sum(cast(f32, a(i, p * terms + inside)) * cast(f32, b(j, p * terms + inside)), inside);
+    });
+    const Tensor c = compute("c", {128, 64}, [&](Expr i, Expr j) {
+        return sum(product(part, i, j) * weight(alike ? Expr(0) : Expr(part), i), part);
+    });
+    Schedule s({c}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(c);
+    Loop step = s.reduce(c);
+    auto [group, row] = s.split(i, 64, {"group", "row"});
+    s.order({group, step, row, j});
+    s.bind(group, warpgroup);
+    s.at(product, step);
+    s.set_memory(product, Memory::Registers);
+    auto [p, pi, pj] = s.loops<3>(product);
+    auto [outer, inner] = s.split(s.reduce(product), 64, Tail::Mask, {"outer", "inner"});
+    s.order({p, outer, pi, pj, inner});
+    s.stage(product, a, Memory::Shared, outer);
+    s.stage(product, b, Memory::Shared, outer);
+    s.mma(product, wgmma, {.m = pi, .n = pj, .k = inner});
+    return s;
+}
+
+TEST(ReadEarly, OfWeightsOfOnesOwn) {
+    const Schedule by_parts = weighted(false), by_rows = weighted(true);
+    EXPECT_TRUE(reads_for_the_next(by_parts)) << build(by_parts).cuda();
+    expect_right(by_parts);
+    expect_right(by_rows);
+}
+
+}  // namespace
+}  // namespace tw::schedules
