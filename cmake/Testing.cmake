@@ -1,19 +1,23 @@
 include_guard()
 
-# tw_add_test(NAME name SOURCES file... [LIBRARIES target...] [TIMEOUT seconds])
+# tw_add_test(NAME name SOURCES file... [LIBRARIES target...] [TIMEOUT seconds] [COST seconds])
 # One GoogleTest program, one ctest entry of the same name. It runs in the project root: "tests/golden/..." is a path.
-# Long ones run first, so that none is left to run alone.
+# Long ones run first, so that none is left to run alone: COST is about what it takes where it is known, else a tenth of
+# the limit.
 function(tw_add_test)
-  cmake_parse_arguments(PARSE_ARGV 0 test "" "NAME;TIMEOUT" "SOURCES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 0 test "" "NAME;TIMEOUT;COST" "SOURCES;LIBRARIES")
   if(NOT test_TIMEOUT)
     set(test_TIMEOUT 300)  # several times what any takes: others may share the cores
+  endif()
+  if(NOT test_COST)
+    math(EXPR test_COST "${test_TIMEOUT} / 10")
   endif()
   add_executable(${test_NAME} ${test_SOURCES})
   target_link_libraries(${test_NAME} PRIVATE ${test_LIBRARIES} tilewright_test_support)
   add_test(NAME ${test_NAME} COMMAND ${test_NAME} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
   set_tests_properties(${test_NAME} PROPERTIES
     TIMEOUT ${test_TIMEOUT}
-    COST ${test_TIMEOUT}
+    COST ${test_COST}
     ENVIRONMENT "TW_READ_SITES_DIR=${TILEWRIGHT_READ_SITES_DIR}"
     FIXTURES_REQUIRED read_sites)
   set_property(GLOBAL APPEND PROPERTY TILEWRIGHT_TEST_NAMES ${test_NAME})
