@@ -114,10 +114,12 @@ int64_t stride_of(int64_t count, int order) {
     return stride;
 }
 
-std::vector<int64_t> point_of(int64_t place, const std::vector<int64_t>& shape) {
-    std::vector<int64_t> point(shape.size());
-    for (size_t d = shape.size(); d-- > 0; place /= shape[d]) point[d] = place % shape[d];
-    return point;
+/// The operator that takes what is on the left and on the right as they are, where that is all that reduces.
+const Binary* plain_operator(const ReducerNode& reducer) {
+    const Binary* all = reducer.combined.size() == 1 ? reducer.combined[0].as<Binary>() : nullptr;
+    bool plain = all && all->op != BinaryOp::And && all->op != BinaryOp::Or && all->a.id() == reducer.left[0].id() &&
+                 all->b.id() == reducer.right[0].id();
+    return plain ? all : nullptr;
 }
 
 class Sampler {
@@ -126,7 +128,8 @@ public:
 
     SampledElement element(const Tensor& output, const std::vector<int64_t>& point) {
         const int64_t before = places_;
-        Number number = element_of(*output.operation(), output.output(), point);
+        read_at_ = point;
+        Number number = element_of(*output.operation(), output.output(), 0);
         return {number.value, number.slack, places_ - before};
     }
 
@@ -160,31 +163,41 @@ private:
         });
     }
 
-    Number element_of(const Operation& operation, int output, const std::vector<int64_t>& place) {
+    /// The indices are the last ones of read_at_, from `first` on.
+    Number element_of(const Operation& operation, int output, size_t first) {
         Known& of = known(operation);
-        for (size_t d = 0; d < place.size(); ++d)
+        const size_t rank = read_at_.size() - first;
+        const int64_t* place = read_at_.data() + first;
+        for (size_t d = 0; d < rank; ++d)
             if (place[d] < 0 || place[d] >= of.shape[d])
                 throw_error(Error, "check '{}': element {} is read, but its shape is {}; correct the index",
-                            operation.name, indices_text(place), indices_text(of.shape));
-        if (of.input) return {convert(numbers_of(of.input->type), of.input->at(place)), 0};
+                            operation.name, indices_text({place, place + rank}), indices_text(of.shape));
+        if (of.input) return {convert(numbers_of(of.input->type), input_at(*of.input, place)), 0};
         int64_t number = output;
         int64_t step = static_cast<int64_t>(operation.outputs.size());
-        for (size_t d = place.size(); d-- > 0; step *= of.shape[d]) number += place[d] * step;
+        for (size_t d = rank; d-- > 0; step *= of.shape[d]) number += place[d] * step;
         if (auto found = of.elements.find(number); found != of.elements.end()) return found->second;
-        std::vector<std::pair<const ExprNode*, Number>> indices;
-        for (size_t d = 0; d < place.size(); ++d)
-            indices.emplace_back(operation.axes[d].id(), integer(Type::I64, place[d]));
-        std::swap(indices, index_);
+        const size_t outer_begin = std::exchange(begin_, index_.size());
+        for (size_t d = 0; d < rank; ++d) index_.emplace_back(operation.axes[d].id(), integer(Type::I64, place[d]));
         int64_t outer = std::exchange(place_, ++places_);
         const Expr& body = operation.outputs[static_cast<size_t>(output)].body;
         Number result = with_room_for(body, [&] { return (*this)(body); });
         place_ = outer;
-        std::swap(indices, index_);
+        index_.resize(begin_);
+        begin_ = outer_begin;
         of.elements.emplace(number, result);
         return result;
     }
 
+    /// Of a place that lies inside.
+    static Value input_at(const HostArray& array, const int64_t* place) {
+        int64_t offset = 0;
+        for (size_t d = 0; d < array.strides.size(); ++d) offset += place[d] * array.strides[d];
+        return load_element(array.type, &array.bytes[static_cast<size_t>(offset * bytes_of(array.type))]);
+    }
+
     Number operator()(const Expr& expr) {
+        if (const Variable* variable = expr.as<Variable>()) return evaluate(*variable, expr);  // most are, none shared
         auto shared = shared_.find(expr.id());
         if (shared == shared_.end()) return value_of_node(expr);
         if (shared->second.place != place_) {
@@ -202,8 +215,8 @@ private:
     Number evaluate(const IntConstant& node, const Expr& expr) { return integer(expr.type(), node.value); }
     Number evaluate(const FloatConstant& node, const Expr& expr) { return {{numbers_of(expr.type()), node.value, 0}}; }
     Number evaluate(const Variable& node, const Expr& expr) {
-        for (auto known = index_.rbegin(); known != index_.rend(); ++known)
-            if (known->first == expr.id()) return known->second;
+        for (size_t known = index_.size(); known-- > begin_;)
+            if (index_[known].first == expr.id()) return index_[known].second;
         internal_check(node.kind != VariableKind::Index, "check: index '{}' has no value", node.name);
         if (node.kind == VariableKind::Size) return integer(Type::I64, bound_size(expr, bindings_));
         return {convert(numbers_of(expr.type()), bound_scalar(expr, bindings_))};
@@ -216,9 +229,13 @@ private:
     }
 
     Number evaluate(const Read& node, const Expr& expr) {
-        std::vector<int64_t> place;
-        for (const Expr& index : node.indices) place.push_back((*this)(index).value.integer);
-        Number result = element_of(*node.operation, node.output, place);
+        const size_t first = read_at_.size();
+        for (const Expr& index : node.indices) {
+            int64_t place = (*this)(index).value.integer;  // which reads on its own
+            read_at_.push_back(place);
+        }
+        Number result = element_of(*node.operation, node.output, first);
+        read_at_.resize(first);
         result.value = convert(numbers_of(expr.type()), result.value);
         return result;
     }
@@ -269,7 +286,10 @@ private:
             Number b = (*this)(node.b);
             return truth(b.value.integer, std::max(a.slack, b.slack));
         }
-        Number b = (*this)(node.b);
+        return of_both(node, a, (*this)(node.b), expr);
+    }
+
+    Number of_both(const Binary& node, const Number& a, const Number& b, const Expr& expr) const {
         if (!is_float(a.value.type)) {
             auto value = apply_to_integers(node.op, a.value.integer, b.value.integer);
             if (!value) throw_error(Error, "check: division by zero in {}; correct the expression", to_string(expr));
@@ -325,14 +345,19 @@ private:
         if (std::any_of(shape.begin(), shape.end(), [](int64_t extent) { return extent <= 0; }))
             return total[component];
         const std::optional<UnitErrors>& unit = unit_of(node, expr);
+        const Binary* plain = plain_operator(*node.reducer);
         RunningSums sums;
+        std::vector<Number> terms, both;
         int64_t outer = place_;
         const int64_t count = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
         const int64_t stride = node.reducer->commutative ? stride_of(count, options_.order) : 1;
         for (int64_t term = 0, place = 0; term < count; ++term, place = (place + stride) % count) {
             place_ = ++places_;
-            std::vector<Number> terms = terms_at(node, point_of(place, shape));
-            total = combined(node, total, terms);
+            find_terms(node, place, shape, terms);
+            if (plain)
+                total[0] = of_both(*plain, total[0], terms[0], node.reducer->combined[0]);
+            else
+                combine(node, total, terms, both);
             if (unit) sums.add(terms[0].value.real);
         }
         place_ = outer;
@@ -343,26 +368,28 @@ private:
         return total[component];
     }
 
-    std::vector<Number> terms_at(const Reduce& node, const std::vector<int64_t>& point) {
+    void find_terms(const Reduce& node, int64_t place, const std::vector<int64_t>& shape, std::vector<Number>& terms) {
         size_t depth = index_.size();
-        for (size_t d = 0; d < point.size(); ++d) index_.emplace_back(node.axes[d].id(), integer(Type::I64, point[d]));
-        std::vector<Number> terms;
+        index_.resize(depth + shape.size());
+        for (size_t d = shape.size(); d-- > 0; place /= shape[d])
+            index_[depth + d] = {node.axes[d].id(), integer(Type::I64, place % shape[d])};
+        terms.clear();
         for (const Expr& value : node.values) terms.push_back((*this)(value));
         index_.resize(depth);
-        return terms;
     }
 
-    std::vector<Number> combined(const Reduce& node, const std::vector<Number>& total,
-                                 const std::vector<Number>& terms) {
+    /// Into `total`; `both` is room for it.
+    void combine(const Reduce& node, std::vector<Number>& total, const std::vector<Number>& terms,
+                 std::vector<Number>& both) {
         size_t depth = index_.size();
         for (size_t c = 0; c < total.size(); ++c) {
             index_.emplace_back(node.reducer->left[c].id(), total[c]);
             index_.emplace_back(node.reducer->right[c].id(), terms[c]);
         }
-        std::vector<Number> result;
-        for (const Expr& expr : node.reducer->combined) result.push_back((*this)(expr));
+        both.clear();
+        for (const Expr& expr : node.reducer->combined) both.push_back((*this)(expr));
         index_.resize(depth);
-        return result;
+        std::swap(total, both);
     }
 
     /// Whether a tensor core can compute the sum, where errors are asked for.
@@ -392,6 +419,8 @@ private:
     std::unordered_map<const ExprNode*, std::optional<UnitErrors>> units_;
     std::unordered_map<const ExprNode*, Shared> shared_;
     std::vector<std::pair<const ExprNode*, Number>> index_;  ///< variables that have a value, inner ones last
+    size_t begin_ = 0;                                       ///< of the variables of the element that is being computed
+    std::vector<int64_t> read_at_;                           ///< indices of the reads under way, inner ones last
     int64_t place_ = 0, places_ = 0;  ///< an element or an iteration: where nodes keep their values
 };
 
