@@ -3,6 +3,7 @@
 #include "support/error.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "dsl/walk.h"
@@ -30,25 +31,34 @@ std::optional<Tensor> terms_of(const Tensor& y) {
 /// Elements that a thread stores at once: neighbouring threads store neighbouring pieces, so that sectors are whole.
 int64_t neighbours_of(const Tensor& y, int64_t width) { return std::gcd(16 / bytes_of(y.type()), width); }
 
+/// Threads of a row: of few elements, as many as these are, rounded up to a power of 2.
+int64_t threads_of_row(int64_t width) {
+    if (width >= lanes)
+        return std::clamp<int64_t>((width + most_each * lanes - 1) / (most_each * lanes) * lanes, lanes, 256);
+    return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(width, 1))));
+}
+
 /// Neighbouring threads update neighbouring elements, so that a warp's updates are whole sectors; those of a thread are
-/// all loaded before the first is made.
+/// all loaded before the first is made. Blocks of several rows: as many of one each would start too slowly.
 void schedule_updates(Schedule& s, const Tensor& y, int64_t width) {
+    constexpr int64_t threads_of_block = 256;
     const Stage updates = s.scatter(y, Combine::Atomic);
     schedule_fill(s, y);
-    const int64_t threads =
-                      std::clamp<int64_t>((width + most_each * lanes - 1) / (most_each * lanes) * lanes, lanes, 256),
+    const int64_t threads = threads_of_row(width),
                   each = std::clamp<int64_t>((width + threads - 1) / threads, 1, most_each);
     auto [row, column] = s.loops<2>(updates);
+    auto [block, row_in_block] = s.split(row, threads_of_block / threads, Tail::Mask, {"block", "row"});
     auto [tile, inside] = s.split(column, threads * each, Tail::Mask, {"tile", "in_tile"});
     auto [element, lane] = s.split(inside, threads, {"element", "t"});
-    s.order({row, tile, lane, element});
-    s.bind(row, grid.x);
+    s.order({block, tile, row_in_block, lane, element});
+    s.bind(block, grid.x);
     s.bind(tile, grid.y);
+    s.bind(row_in_block, thread);
     s.bind(lane, thread);
     s.unroll(element);
     const std::optional<Tensor> x = terms_of(y);
     if (!x || each == 1) return;
-    const Stage loaded = s.stage(updates, *x, Memory::Registers, tile);
+    const Stage loaded = s.stage(updates, *x, Memory::Registers, row_in_block);
     auto [own, thread_of] = s.split(s.data_loops(loaded).back(), threads, Tail::Mask, {"element", "t"});
     s.unroll(own);
     s.bind(thread_of, thread);

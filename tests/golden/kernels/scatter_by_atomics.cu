@@ -7,17 +7,19 @@
 //           [4] s.bind(block, grid.x);
 //           [5] s.bind(t, thread);
 //           [6] s.bind(element, vector);
-//           [7] auto [tile, in_tile] = s.split(j_gradient_updates, 64, Tail::Mask, {"tile", "in_tile"});
-//           [8] auto [element_2, t_2] = s.split(in_tile, 32, {"element", "t"});
-//           [9] s.order({p, tile, t_2, element_2});
-//           [10] s.bind(p, grid.x);
-//           [11] s.bind(tile, grid.y);
-//           [12] s.bind(t_2, thread);
-//           [13] s.bind(element_2, unrolled);
-//           [14] Stage y_gradient_registers = s.stage(gradient_updates, y_gradient, Memory::Registers, tile);
-//           [15] auto [element_3, t_3] = s.split(j_y_gradient_registers, 32, Tail::Mask, {"element", "t"});
-//           [16] s.bind(element_3, unrolled);
-//           [17] s.bind(t_3, thread);
+//           [7] auto [block_2, row] = s.split(p, 8, Tail::Mask, {"block", "row"});
+//           [8] auto [tile, in_tile] = s.split(j_gradient_updates, 64, Tail::Mask, {"tile", "in_tile"});
+//           [9] auto [element_2, t_2] = s.split(in_tile, 32, {"element", "t"});
+//           [10] s.order({block_2, tile, row, t_2, element_2});
+//           [11] s.bind(block_2, grid.x);
+//           [12] s.bind(tile, grid.y);
+//           [13] s.bind(row, thread);
+//           [14] s.bind(t_2, thread);
+//           [15] s.bind(element_2, unrolled);
+//           [16] Stage y_gradient_registers = s.stage(gradient_updates, y_gradient, Memory::Registers, row);
+//           [17] auto [element_3, t_3] = s.split(j_y_gradient_registers, 32, Tail::Mask, {"element", "t"});
+//           [18] s.bind(element_3, unrolled);
+//           [19] s.bind(t_3, thread);
 // 256 threads
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
@@ -63,18 +65,20 @@ extern "C" __global__ void __launch_bounds__(256, 1) gradient_kernel(float* __re
 //           [4] s.bind(block, grid.x);
 //           [5] s.bind(t, thread);
 //           [6] s.bind(element, vector);
-//           [7] auto [tile, in_tile] = s.split(j_gradient_updates, 64, Tail::Mask, {"tile", "in_tile"});
-//           [8] auto [element_2, t_2] = s.split(in_tile, 32, {"element", "t"});
-//           [9] s.order({p, tile, t_2, element_2});
-//           [10] s.bind(p, grid.x);
-//           [11] s.bind(tile, grid.y);
-//           [12] s.bind(t_2, thread);
-//           [13] s.bind(element_2, unrolled);
-//           [14] Stage y_gradient_registers = s.stage(gradient_updates, y_gradient, Memory::Registers, tile);
-//           [15] auto [element_3, t_3] = s.split(j_y_gradient_registers, 32, Tail::Mask, {"element", "t"});
-//           [16] s.bind(element_3, unrolled);
-//           [17] s.bind(t_3, thread);
-// 32 threads
+//           [7] auto [block_2, row] = s.split(p, 8, Tail::Mask, {"block", "row"});
+//           [8] auto [tile, in_tile] = s.split(j_gradient_updates, 64, Tail::Mask, {"tile", "in_tile"});
+//           [9] auto [element_2, t_2] = s.split(in_tile, 32, {"element", "t"});
+//           [10] s.order({block_2, tile, row, t_2, element_2});
+//           [11] s.bind(block_2, grid.x);
+//           [12] s.bind(tile, grid.y);
+//           [13] s.bind(row, thread);
+//           [14] s.bind(t_2, thread);
+//           [15] s.bind(element_2, unrolled);
+//           [16] Stage y_gradient_registers = s.stage(gradient_updates, y_gradient, Memory::Registers, row);
+//           [17] auto [element_3, t_3] = s.split(j_y_gradient_registers, 32, Tail::Mask, {"element", "t"});
+//           [18] s.bind(element_3, unrolled);
+//           [19] s.bind(t_3, thread);
+// 256 threads
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
 namespace tw {
@@ -106,27 +110,32 @@ __device__ inline float to_f32(bf16 x) { return cvt_f32_bf16(x.bits); }
 
 // ---- kernel ---------------------------------------------------------------------------------------------------------
 
-extern "C" __global__ void __launch_bounds__(32, 1)
+extern "C" __global__ void __launch_bounds__(256, 1)
 gradient_updates_kernel(const int* __restrict__ ids,
                         const tw::bf16* __restrict__ y_gradient,
                         float* __restrict__ gradient) {
-    const int p = blockIdx.x;
-    const int t = threadIdx.x;
+    const int block = blockIdx.x;
+    const int thread = threadIdx.x;
     tw::griddepcontrol_wait();
 
+    const int row = thread / 32;
+    const int t = thread % 32;
     tw::bf16 y_gradient_registers[2];
-    const int y_gradient_offset = p * 64 + t;
-    // [14] y_gradient_registers: copy
-    #pragma unroll
-    for (int element = 0; element < 2; ++element) {
-        y_gradient_registers[element] = y_gradient[y_gradient_offset + element * 32];
+    // [16] y_gradient_registers: copy
+    if (block * 8 + row < 50) {
+        const int y_gradient_offset = block * 512 + row * 64 + t;
+        #pragma unroll
+        for (int element = 0; element < 2; ++element) {
+            y_gradient_registers[element] = y_gradient[y_gradient_offset + element * 32];
+        }
     }
 
     // [0] gradient_updates
-    if (0 <= ids[p] && ids[p] < 9) {
+    if (block * 8 + row < 50 && 0 <= ids[block * 8 + row] && ids[block * 8 + row] < 9) {
+        const int ids_offset = block * 8 + row;
         #pragma unroll
         for (int element = 0; element < 2; ++element) {
-            tw::atomic_add(&gradient[(long long)ids[p] * 64 + element * 32 + t],
+            tw::atomic_add(&gradient[t + (long long)ids[ids_offset] * 64 + element * 32],
                            tw::to_f32(y_gradient_registers[element]));
         }
     }
