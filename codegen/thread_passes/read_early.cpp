@@ -124,7 +124,9 @@ private:
                 return contains(e, variable) ? simplify(substitute(e, {{variable, iteration}})) : e;
             });
         };
-        in_front.push_back(at(constant(variable.type(), 0)));
+        const ThreadStmt first = at(constant(variable.type(), 0));
+        const Expr runs = simplify(constant(variable.type(), 0) < loop.extent);
+        in_front.push_back(prove(runs) == true ? first : make_thread(ThreadIf{runs, first}, step));
         body.push_back(make_thread(ThreadIf{variable + 1 < loop.extent, at(variable + 1)}, step));
         body.insert(body.end(), others.begin(), others.end());
         ThreadLoop changed = loop;

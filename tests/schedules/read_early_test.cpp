@@ -27,18 +27,17 @@ TEST(ReadEarly, OfScalesOfEachStep) {
     }
 }
 
-/// c[i, j] = sum_part weight[part, i] (the product of the terms of a part), or with the same weights for all parts.
-Schedule weighted(bool alike) {
-    const int64_t parts = 5, terms = 64;
-    const Tensor a = input("a", bf16, {128, parts * terms}), b = input("b", bf16, {64, parts * terms});
-    const Tensor weight = input("weight", f32, {alike ? int64_t{1} : parts, 128});
+/// c[i, j] = sum_part weight[part, i] (the product of the terms of a part), of so many parts of five.
+Schedule weighted(const Extent& parts) {
+    const int64_t most = 5, terms = 64;
+    const Tensor a = input("a", bf16, {128, most * terms}), b = input("b", bf16, {64, most * terms});
+    const Tensor weight = input("weight", f32, {parts, 128});
     const Axis inside = reduce_axis("inside", terms), part = reduce_axis("part", parts);
-    const Tensor product = compute("product", {parts, 128, 64}, [&](Expr p, Expr i, Expr j) {
+    const Tensor product = compute("product", {most, 128, 64}, [&](Expr p, Expr i, Expr j) {
         return sum(cast(f32, a(i, p * terms + inside)) * cast(f32, b(j, p * terms + inside)), inside);
     });
-    const Tensor c = compute("c", {128, 64}, [&](Expr i, Expr j) {
-        return sum(product(part, i, j) * weight(alike ? Expr(0) : Expr(part), i), part);
-    });
+    const Tensor c =
+        compute("c", {128, 64}, [&](Expr i, Expr j) { return sum(product(part, i, j) * weight(part, i), part); });
     Schedule s({c}, target("sm_90a"));
     auto [i, j] = s.loops<2>(c);
     Loop step = s.reduce(c);
@@ -57,10 +56,27 @@ Schedule weighted(bool alike) {
 }
 
 TEST(ReadEarly, OfWeightsOfOnesOwn) {
-    const Schedule by_parts = weighted(false), by_rows = weighted(true);
-    EXPECT_TRUE(reads_for_the_next(by_parts)) << build(by_parts).cuda();
-    expect_right(by_parts);
-    expect_right(by_rows);
+    const Schedule s = weighted(5);
+    EXPECT_TRUE(reads_for_the_next(s)) << build(s).cuda();
+    expect_right(s);
+}
+
+/// Not in front of a loop that does not run: there may be nothing to read.
+TEST(ReadEarly, NothingWhereThereAreNoSteps) {
+    const Schedule s = weighted(size("n", {.min = 0, .max = 5}));
+    EXPECT_TRUE(reads_for_the_next(s)) << build(s).cuda();
+    for (const int64_t n : {5, 1, 0}) {
+        Bindings bindings = random_bindings(s.outputs(), 7);
+        bindings.sizes["n"] = n;
+        HostArray weight = host_array(f32, {n, 128});
+        for (int64_t p = 0; p < n; ++p)
+            for (int64_t i = 0; i < 128; ++i) weight.set({p, i}, make_value(f32, double(i % 7 - p)));
+        bindings.inputs["weight"] = weight;
+        Runner runner(s, open_device("emulated"));
+        runner.set(bindings);
+        const CheckResult check = runner.check();
+        EXPECT_TRUE(check.ok) << n << check.text << "\n" << build(s).cuda();
+    }
 }
 
 }  // namespace
