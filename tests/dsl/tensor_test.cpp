@@ -178,5 +178,32 @@ TEST(TensorNames, AreDistinct) {
 
 TEST(TensorErrors, Target) { EXPECT_ERROR(target("sm_12"), "choose one of sm_80"); }
 
+TEST(Einsum, OfSeveralMultipliesInPairs) {
+    auto computed = [](const Tensor& y) {
+        std::vector<std::string> names;
+        for (const auto& operation : operations_of({y}))
+            if (!operation->is_input()) names.push_back(operation->name);
+        return names;
+    };
+    auto chain = [](Type type, int count) {
+        std::string formula;
+        std::vector<Tensor> factors;
+        for (int n = 0; n < count; ++n) {
+            formula += std::string(n > 0 ? "," : "") + char('a' + n) + char('b' + n);
+            factors.push_back(input("x" + std::to_string(n), type, {n == 0 ? 2 : 32, 32}));
+        }
+        return einsum("y", formula + "->a" + char('a' + count), factors);
+    };
+    // A row of few elements first: from there on all products are of few rows.
+    const Tensor halves = chain(bf16, 3), floats = chain(f32, 3);
+    EXPECT_EQ(computed(halves), (std::vector<std::string>{"y_ac", "y"}));
+    EXPECT_EQ(operations_of({halves})[2]->outputs[0].type, bf16);
+    EXPECT_EQ(halves.type(), f32);
+    EXPECT_EQ(operations_of({floats})[2]->outputs[0].type, f32);
+    EXPECT_EQ(computed(chain(f32, 9)).size(), 8u);
+    const Tensor u = input("u", bf16, {8}), v = input("v", bf16, {8}), w = input("w", bf16, {8});
+    EXPECT_EQ(computed(einsum("y", "i,i,i->i", {u, v, w})), (std::vector<std::string>{"y"}));
+}
+
 }  // namespace
 }  // namespace tw
