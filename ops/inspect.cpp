@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "codegen/cost/predict_time.h"
 #include "codegen/thread_ir/thread_walk.h"
 #include "ops/kernel_pictures.h"
 #include "ops/program.h"
+#include "schedules/calibrated_speeds.h"
 #include "support/error.h"
 
 namespace tw {
@@ -24,8 +26,13 @@ int64_t register_bytes(const codegen::ThreadKernel& kernel) {
     return bytes;
 }
 
-KernelInspection inspect_kernel(const codegen::ThreadKernel& kernel, const codegen::KernelText& text) {
+KernelInspection inspect_kernel(const codegen::ThreadKernel& kernel, const codegen::KernelText& text,
+                                const Target& target) {
+    const codegen::KernelPrediction time =
+        codegen::predict_kernel(kernel, target, schedules::calibrated_speeds(target));
     KernelInspection result{.name = text.name,
+                            .seconds = time.seconds,
+                            .bound = time.bound,
                             .threads = text.threads,
                             .shared_bytes = text.shared_bytes,
                             .register_bytes = register_bytes(kernel),
@@ -63,11 +70,11 @@ std::string cost_table(const std::vector<LoopCost>& costs) {
 }
 
 std::string kernel_table(const std::vector<KernelInspection>& kernels) {
-    std::string text =
-        fmt::format("{:<44} {:>10} {:>14} {:>25}\n", "a block of", "threads", "shared bytes", "bytes in registers");
+    std::string text = fmt::format("{:<44} {:>10} {:>14} {:>20} {:>12}  {}\n", "a block of", "threads", "shared bytes",
+                                   "bytes in registers", "ms by model", "most of it");
     for (const KernelInspection& kernel : kernels)
-        text += fmt::format("{:<44} {:>10} {:>14} {:>25}\n", kernel.name, kernel.threads, kernel.shared_bytes,
-                            kernel.register_bytes);
+        text += fmt::format("{:<44} {:>10} {:>14} {:>20} {:>12.4f}  {}\n", kernel.name, kernel.threads,
+                            kernel.shared_bytes, kernel.register_bytes, kernel.seconds * 1e3, kernel.bound);
     return text;
 }
 
@@ -98,7 +105,7 @@ Inspection inspect(const Schedule& schedule) {
     internal_check(kernels.size() == program.kernels().size(), "{} kernels are printed, {} were seen",
                    program.kernels().size(), kernels.size());
     for (size_t k = 0; k < kernels.size(); ++k)
-        result.kernels.push_back(inspect_kernel(kernels[k], program.kernels()[k]));
+        result.kernels.push_back(inspect_kernel(kernels[k], program.kernels()[k], schedule.target()));
     return result;
 }
 
@@ -107,8 +114,10 @@ std::string to_string(const Inspection& inspection) {
     text += fmt::format(
         "What each loop moves and computes: masked iterations count, fills of shared memory once a block\n\n{}\n",
         cost_table(inspection.costs));
-    text += fmt::format("What each kernel needs: bytes in registers are those of a thread's arrays\n\n{}\n",
-                        kernel_table(inspection.kernels));
+    text += fmt::format(
+        "What each kernel needs: bytes in registers are those of a thread's arrays; ms are by the model of time, of "
+        "a GPU that does nothing else\n\n{}\n",
+        kernel_table(inspection.kernels));
     for (const KernelInspection& kernel : inspection.kernels) text += pictures(kernel);
     text += fmt::format("The steps\n\n{}\n", inspection.steps);
     return text + fmt::format("Defaults taken\n\n{}", inspection.notes);

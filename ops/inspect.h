@@ -22,6 +22,8 @@ struct SharedArray {
 
 struct KernelInspection {
     std::string name;
+    double seconds = 0;          ///< by the model of time, codegen/cost/predict_time.h
+    std::string bound = {};      ///< what takes longest, by that: "memory", "instructions", ..
     int threads = 1;             ///< in a block, with those of producers
     int64_t shared_bytes = 0;    ///< in a block
     int64_t register_bytes = 0;  ///< of the arrays that a thread holds in registers, each role's counted

@@ -7,8 +7,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "codegen/lower.h"
+#include "codegen/cost/predict_time.h"
 #include "dsl/edit.h"
+#include "schedules/calibrated_speeds.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -19,6 +20,7 @@ struct Made {
     Picks picks;
     std::vector<Choice> asked;
     Schedule schedule;
+    codegen::Prediction time;
 };
 
 /// "y: threads 128 (256 by rule), vector 4 (8)".
@@ -62,8 +64,8 @@ private:
         Choices choices(picks);
         Schedule s = rule_();
         if (!choices.unmet().empty()) return {};
-        if (!picks.empty()) codegen::lower(s.tree(), s.target());
-        return Made{picks, choices.asked(), std::move(s)};
+        codegen::Prediction time = codegen::predict_time(s.tree(), s.target(), calibrated_speeds(s.target()));
+        return Made{picks, choices.asked(), std::move(s), std::move(time)};
     }
 
     void take_neighbours(size_t of) {
@@ -105,15 +107,31 @@ std::vector<Candidate> candidates(const std::vector<Tensor>& outputs, const Targ
     std::vector<Candidate> found;
     for (Made& made : Search(rule, options.limit).run()) {
         std::string text = text_of(made);
-        found.push_back({std::move(made.schedule), std::move(made.picks), std::move(text)});
+        found.push_back({std::move(made.schedule), std::move(made.picks), std::move(text), made.time.seconds});
     }
     return found;
 }
 
-std::vector<Picks> neighbours_of_rule(const std::function<Schedule()>& rule, size_t limit) {
-    std::vector<Picks> found;
-    for (Made& made : Search(rule, limit).run()) found.push_back(std::move(made.picks));
+std::vector<PredictedPicks> neighbours_of_rule(const std::function<Schedule()>& rule, size_t limit) {
+    std::vector<PredictedPicks> found;
+    for (Made& made : Search(rule, limit).run())
+        found.push_back({std::move(made.picks), made.time.seconds, made.time.statements()});
     return found;
+}
+
+std::vector<PredictedPicks> best_by_model(const std::function<Schedule()>& rule, size_t limit) {
+    constexpr size_t looked_at = 4;            // as many times those that are wanted
+    constexpr double times_the_best = 3;       // the model errs by less
+    constexpr double most_statements = 20000;  // about ten seconds of a compiler
+    std::vector<PredictedPicks> all = neighbours_of_rule(rule, looked_at * limit);
+    std::ranges::stable_sort(all.begin() + 1, all.end(), {}, &PredictedPicks::seconds);
+    const double best = std::ranges::min(all, {}, &PredictedPicks::seconds).seconds;
+    auto hopeless = [&](const PredictedPicks& each) {
+        return !each.picks.empty() && (each.seconds > times_the_best * best || each.statements > most_statements);
+    };
+    std::erase_if(all, hopeless);
+    if (all.size() > limit) all.resize(std::max<size_t>(limit, 1));
+    return all;
 }
 
 Schedule schedule_with(const Picks& picks, const std::function<Schedule()>& rule) {

@@ -12,6 +12,7 @@ struct Candidate {
     Schedule schedule;
     Picks picks;       ///< where it is not as the rule has it
     std::string text;  ///< "by rule", or "y: threads 128 (256 by rule), vector 4 (8)"
+    double seconds;    ///< by the model of time (codegen/cost/predict_time.h)
 };
 struct CandidateOptions {
     size_t limit = 60;                    ///< so many, the rule's among them
@@ -24,8 +25,16 @@ struct CandidateOptions {
 std::vector<Candidate> candidates(const std::vector<Tensor>& outputs, const Target& target,
                                   const CandidateOptions& options = {});
 
+struct PredictedPicks {
+    Picks picks;
+    double seconds;     ///< by the model of time
+    double statements;  ///< of the kernels' text: how long compiling takes follows it
+};
 /// The same as picks alone, of whatever makes a schedule; `rule` is called on this thread.
-std::vector<Picks> neighbours_of_rule(const std::function<Schedule()>& rule, size_t limit);
+std::vector<PredictedPicks> neighbours_of_rule(const std::function<Schedule()>& rule, size_t limit);
+/// Of several times as many, the rule's first, then those that the model of time expects to be fastest, without those
+/// that it expects to take several times as long as the best, or that take seconds to compile.
+std::vector<PredictedPicks> best_by_model(const std::function<Schedule()>& rule, size_t limit);
 /// The schedule with these picks. Throws Error where the rule has no such choices.
 Schedule schedule_with(const Picks& picks, const std::function<Schedule()>& rule);
 

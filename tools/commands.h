@@ -17,6 +17,8 @@ void add_kernel_commands(CLI::App& app);                ///< list, show, emit
 void add_run_command(CLI::App& app, int& status);       ///< run
 void add_bench_command(CLI::App& app);                  ///< bench
 void add_tune_command(CLI::App& app, int& status);      ///< tune
+void add_candidates_command(CLI::App& app);             ///< candidates
+void add_calibrate_command(CLI::App& app);              ///< calibrate
 void add_fuzz_commands(CLI::App& app, int& status);     ///< fuzz schedules, fuzz illegal
 void add_cache_commands(CLI::App& app, int& status);    ///< cache ls, cache verify
 

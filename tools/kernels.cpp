@@ -71,6 +71,8 @@ nlohmann::json show_json(const std::string& name, const Schedule& schedule, cons
                          {"flops", row.cost.flops}});
     for (const KernelInspection& kernel : inspection.kernels) {
         kernels.push_back({{"name", kernel.name},
+                           {"predicted_ms", kernel.seconds * 1e3},
+                           {"bound", kernel.bound},
                            {"threads", kernel.threads},
                            {"shared_bytes", kernel.shared_bytes},
                            {"register_bytes", kernel.register_bytes},

@@ -172,6 +172,7 @@ void add_tune_command(CLI::App& app, int& status) {
     command->add_option("kernels", o->names,
                         "names of kernels without a tiling: gemm_bf16_4096x4096x4096_tb; of what choose_schedule "
                         "schedules: softmax_16384x8192_bf16_automatic; and of --load");
+    add_load_option(command);
     command->add_option("--cases", o->cases, "JSON lines of kernels, as bench/cases/gemm.jsonl and conv.jsonl");
     command->add_option("--records", o->records, "the file that the winners' records go to, one for each kernel")
         ->capture_default_str();

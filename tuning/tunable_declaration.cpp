@@ -48,6 +48,12 @@ double flops_of(const Schedule& s) {
     return flops;
 }
 
+std::vector<std::string> texts_of(const std::vector<schedules::PredictedPicks>& all) {
+    std::vector<std::string> texts;
+    for (const schedules::PredictedPicks& each : all) texts.push_back(schedules::picks_text(each.picks));
+    return texts;
+}
+
 TunableDeclaration tunable_of(const std::vector<Tensor>& outputs, const std::string& rule_name,
                               const std::function<Schedule(const Target&)>& make, const Target& target, size_t limit) {
     TunableDeclaration made;
@@ -60,10 +66,10 @@ TunableDeclaration tunable_of(const std::vector<Tensor>& outputs, const std::str
         made.tunable.flops = flops_of(make(target));
     }
     made.tunable.tilings = [make, limit](const Target& wanted) {
-        std::vector<std::string> texts;
-        for (const schedules::Picks& picks : schedules::neighbours_of_rule([&] { return make(wanted); }, limit))
-            texts.push_back(schedules::picks_text(picks));
-        return texts;
+        return texts_of(schedules::best_by_model([&] { return make(wanted); }, limit));
+    };
+    made.tunable.spread = [make](const Target& wanted, size_t count) {
+        return texts_of(schedules::neighbours_of_rule([&] { return make(wanted); }, count));
     };
     made.tunable.schedule = [make](const std::string& picks, const Target& wanted) {
         return schedules::schedule_with(schedules::parse_picks(picks), [&] { return make(wanted); });

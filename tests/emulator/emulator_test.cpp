@@ -401,6 +401,15 @@ TEST(Errors, NameTheCompilersTried) {
     EXPECT_ERROR(compiled("// never compiled\n"), "tried /nowhere/g++ ($TW_HOST_CXX)");
 }
 
+TEST(HostCompilers, GetFlagsOfTheEnvironment) {
+    const std::string text = "#ifndef MORE\n#error no more\n#endif\nextern \"C\" __global__ void k() {}";
+    {
+        Setting setting("TW_HOST_CXXFLAGS", "-O0 -DMORE=1");
+        EXPECT_NO_THROW(compiled(text));
+    }
+    EXPECT_ERROR(compiled(text), "no more");  // known with other flags only
+}
+
 /// A program that says of itself that it compiles C++. What is known of one by its name holds for no other.
 struct Pretender {
     std::string path;

@@ -160,6 +160,11 @@ std::string translation_unit(std::span<const Source> sources) {
     return text + "#line 1 \"entries\"\n" + entries;
 }
 
+std::string flags_of_environment() {
+    const char* flags = std::getenv("TW_HOST_CXXFLAGS");
+    return flags ? flags : "";
+}
+
 void ask_for_flags() { flags_of(host_compiler()); }
 
 int build_module(const std::string& translation_unit, std::span<const Source> sources) {
@@ -173,6 +178,7 @@ int build_module(const std::string& translation_unit, std::span<const Source> so
 
     std::vector<std::string> compile = flags_of(compiler);
     compile.insert(compile.begin(), compiler);
+    for (const std::string& word : words_of(flags_of_environment())) compile.push_back(word);
     compile.insert(compile.end(), {"-c", unit, "-o", object});
     CommandResult compiled = run_command(compile, scratch.path());
     if (!compiled.succeeded)

@@ -13,6 +13,9 @@ std::string translation_unit(std::span<const Source> sources);
 /// The symbol of the i-th source's kernel; functions add "_call" and "_pointees".
 std::string entry_symbol(size_t i);
 
+/// Of $TW_HOST_CXXFLAGS: behind those of the emulator.
+std::string flags_of_environment();
+
 /// Throws HostCompilerMissing. Under the memo's lock, as build_module().
 void ask_for_flags();
 

@@ -34,6 +34,7 @@ private:
     static std::string key_of(std::span<const Source> sources) {
         std::string key;
         auto add = [&](const std::string& text) { key += fmt::format("{}:{}", text.size(), text); };
+        add(flags_of_environment());
         for (const Source& source : sources) {
             add(source.name);
             add(source.text);

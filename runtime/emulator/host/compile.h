@@ -14,8 +14,9 @@ namespace tw::emulator {
 class Module;
 
 /// All sources as one translation unit, with device::emulator_prelude() in front: one call for many kernels costs less
-/// than many calls. The compiler is $TW_HOST_CXX, else $CXX, c++, g++ or clang++. The same sources give the same module
-/// again while it lives or is among the last ones. Throws CompileFailed, HostCompilerMissing.
+/// than many calls. The compiler is $TW_HOST_CXX, else $CXX, c++, g++ or clang++, with the flags of $TW_HOST_CXXFLAGS
+/// behind the emulator's: with -O0, kernels are compiled sooner and run slower. The same sources and flags give the
+/// same module again while it lives or is among the last ones. Throws CompileFailed, HostCompilerMissing.
 std::shared_ptr<const Module> compile(std::span<const Source> sources);
 
 /// The same compilation, with each kernel as a module of its own. Names may repeat. compile() of such a kernel alone,

@@ -1,0 +1,43 @@
+// What a kernel does, counted: one warp of each kind runs, some iterations of each loop, and the rest is multiplied.
+//
+//   KernelWork work = count_work(kernel, target("sm_90a"));
+//   work.memory_bytes / 4e12   // seconds at least
+//
+// Counts are of the threads' program, before a compiler makes instructions of it: of arithmetic about as many as there
+// are operations. Where data decide, conditions hold, and places are random.
+#pragma once
+#include "codegen/thread_ir/thread_ir.h"
+#include "dsl/target.h"
+
+namespace tw::codegen {
+
+/// What one block does; the last three are of the whole launch.
+struct BlockWork {
+    double instructions = 0;  ///< that warps issue
+    double special = 0;       ///< of these, exponentials, roots, reciprocals and their like
+    double doubles = 0;       ///< of these, arithmetic of f64
+    double wavefronts = 0;    ///< of shared memory, and of the first cache
+    double unit_cycles = 0;   ///< of tensor cores
+    double round_trips = 0;  ///< to memory, one after the other, of the warp that makes most; to the second cache: part
+    double barriers = 0;     ///< one after the other, of all threads
+
+    BlockWork& operator+=(const BlockWork& other);
+    friend BlockWork operator*(double times, BlockWork work);
+};
+
+struct KernelWork {
+    double blocks = 1;
+    double resident = 1;    ///< blocks that a multiprocessor runs at once: about, as registers are guessed
+    int warps = 1;          ///< of a block
+    double registers = 0;   ///< of a thread, that its arrays take: about, as none takes the place of another
+    double statements = 0;  ///< of its text, where loops that are unrolled are written out
+    BlockWork of_block;
+    double l2_bytes = 0;      ///< sectors that pass the second cache, read and written, of all blocks
+    double memory_bytes = 0;  ///< the same, of each array at most its size
+    double atomics = 0;       ///< sectors combined in the second cache
+};
+
+/// Named sizes are at their largest.
+KernelWork count_work(const ThreadKernel& kernel, const Target& target);
+
+}  // namespace tw::codegen

@@ -1,0 +1,417 @@
+#include "codegen/cost/warp_run.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <deque>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "codegen/cost/lane_values.h"
+#include "codegen/thread_ir/thread_walk.h"
+#include "codegen/tile_passes/simulate_banks.h"
+#include "dsl/simplify.h"
+#include "support/overloaded.h"
+
+namespace tw::codegen {
+namespace {
+
+constexpr int64_t line = 128;                // bytes that the first cache serves together
+constexpr int64_t first_cache = 128 * 1024;  // bytes beside shared memory, about
+constexpr int64_t most_iterations = 17;      // of a loop that are run: a sector of 16-bit elements, and one more
+constexpr int64_t most_statements = 20000;   // of a warp, run
+constexpr int64_t iterations_by_data = 4;    // of a loop whose length is read from memory
+constexpr double near_trip = 0.5;            // of a round trip, to arrays that others have brought to the second cache
+constexpr int64_t unrolled_whole = 16;       // iterations that a compiler unrolls all of
+constexpr double loads_ahead = 4;            // iterations whose loads a compiler puts side by side
+constexpr double macs_of_unit = 2048;        // of 16 bits a cycle, of a multiprocessor's tensor cores
+constexpr double share_by_warps = 0.62;      // of these, that mma.sync reaches
+
+double operations_of(UnaryOp op) {
+    switch (op) {
+        case UnaryOp::Exp:
+        case UnaryOp::Log: return 3;
+        case UnaryOp::Sqrt:
+        case UnaryOp::Rsqrt: return 5;
+        case UnaryOp::Tanh: return 12;
+        case UnaryOp::Erf:
+        case UnaryOp::ErfUnbranched: return 20;
+        case UnaryOp::Sigmoid: return 6;
+        case UnaryOp::Logistic2: return 5;
+        default: return 1;
+    }
+}
+double specials_of(UnaryOp op) {
+    switch (op) {
+        case UnaryOp::Exp:
+        case UnaryOp::Exp2:
+        case UnaryOp::Log:
+        case UnaryOp::Log2:
+        case UnaryOp::TanhApprox:
+        case UnaryOp::Sqrt:
+        case UnaryOp::Rsqrt:
+        case UnaryOp::Erf:
+        case UnaryOp::ErfUnbranched: return 1;
+        case UnaryOp::Tanh:
+        case UnaryOp::Sigmoid:
+        case UnaryOp::Logistic2: return 2;
+        default: return 0;
+    }
+}
+
+/// One warp of the kernel's middle block.
+class WarpRun {
+public:
+    WarpRun(const ThreadKernel& kernel, const Target& target, int warp, double resident_warps)
+        : kernel_(kernel), target_(target), first_(warp * warp_lanes) {
+        for (const Expr& size : kernel.sizes) scope_[size.id()] = LaneValues::all(most_of(size));
+        for (int d = 0; d < 3; ++d)
+            if (kernel.block[d].defined()) scope_[kernel.block[d].id()] = LaneValues::all(most_of(kernel.grid[d]) / 2);
+        define_lanes(kernel.thread, [&](int64_t thread) { return thread; });
+        const int all = kernel.threads + kernel.producer_threads;
+        for (int lane = 0; lane < warp_lanes; ++lane) active_[lane] = first_ + lane < all;
+        cached_ = static_cast<size_t>(
+            std::max(static_cast<double>(first_cache) / sector / std::max(resident_warps, 1.0), 64.0));
+    }
+
+    WarpCounts run() {
+        run(kernel_.body);
+        end_trip();
+        if (awaits_copies_) counts_.work.round_trips += 1;
+        return counts_;
+    }
+
+private:
+    void define_lanes(const Expr& variable, const std::function<int64_t(int64_t thread)>& value) {
+        if (!variable.defined()) return;
+        LaneValues values;
+        values.is_uniform = false;
+        for (int lane = 0; lane < warp_lanes; ++lane) values.of_lane[lane] = value(first_ + lane);
+        scope_[variable.id()] = values;
+    }
+
+    void run(const ThreadStmt& stmt) {
+        ++statements_;
+        std::visit([&](const auto& node) { run(node); }, (*stmt).kind);
+    }
+    void run(const ThreadBlock& block) {
+        for (const ThreadStmt& stmt : block.stmts) run(stmt);
+    }
+    void run(const ThreadComment&) {}
+    void run(const ThreadDeclare&) {}
+    void run(const ThreadAccess&) {}
+    void run(const ThreadLet& let) {
+        compute(let.value);
+        if (auto value = evaluate_lanes(let.value, scope_))
+            scope_[let.variable.id()] = *value;
+        else
+            scope_.erase(let.variable.id());
+    }
+    void run(const ThreadIf& branch) {
+        compute(branch.condition);
+        issue(1);
+        const auto before = active_;
+        if (auto condition = evaluate_lanes(branch.condition, scope_); condition && !condition->by_data)
+            for (int lane = 0; lane < warp_lanes; ++lane) active_[lane] = active_[lane] && condition->of_lane[lane];
+        if (any_active()) run(branch.body);
+        active_ = before;
+    }
+    void run(const ThreadRole& role) {
+        if (first_ < role.first || first_ >= role.first + role.threads) return;
+        const int64_t size = role.threads / role.turns;
+        define_lanes(role.thread, [&](int64_t thread) { return (thread - role.first) % size; });
+        define_lanes(role.turn, [&](int64_t thread) { return (thread - role.first) / size; });
+        run(role.body);
+    }
+    void run(const ThreadBarrier&) {
+        issue(1);
+        end_trip();
+        counts_.work.barriers += 1;
+    }
+
+    /// Iterations that some lane runs.
+    int64_t iterations_of(const ThreadLoop& loop) const {
+        if (loop.next) {
+            const double blocks = static_cast<double>(most_of(kernel_.grid[0]));
+            const double all = static_cast<double>(most_of(kernel_.tickets.defined() ? kernel_.tickets : loop.extent));
+            return static_cast<int64_t>(std::ceil(all / std::max(blocks, 1.0)));
+        }
+        auto extent = evaluate_lanes(loop.extent, scope_);
+        if (!extent) return std::min(most_of(loop.extent), iterations_by_data);
+        if (extent->by_data) return iterations_by_data;
+        int64_t most = 0;
+        for (int lane = 0; lane < warp_lanes; ++lane)
+            if (active_[lane]) most = std::max(most, extent->of_lane[lane]);
+        return most;
+    }
+
+    /// What the function adds to the counts, which stay as they are.
+    template <class F>
+    WarpCounts counted(const F& function) {
+        WarpCounts before = std::exchange(counts_, {});
+        function();
+        return std::exchange(counts_, std::move(before));
+    }
+
+    void run_iteration(const ThreadLoop& loop, int64_t iteration) {
+        scope_[loop.variable.id()] = LaneValues::all(iteration);
+        run(loop.body);
+        if (loop.unroll) return;
+        issue(2);
+        end_trip();
+    }
+
+    /// Some iterations in the middle, as ends are masked. The others are as these on average, without the first of
+    /// them, which finds nothing in the cache.
+    void run(const ThreadLoop& loop) {
+        const int64_t all = iterations_of(loop);
+        if (all <= 0) return;
+        const LoopTraits& traits = traits_of(loop);
+        int64_t runs = std::min<int64_t>(all, traits.is_innermost || loop.unroll ? most_iterations : 2);
+        if (!traits.touches_memory || statements_ > most_statements) runs = 1;
+        const int64_t begin = (all - runs) / 2;
+        WarpCounts first = counted([&] { run_iteration(loop, begin); }), others;
+        for (int64_t more = 1; more < runs; ++more) others += counted([&] { run_iteration(loop, begin + more); });
+        WarpCounts whole = first;
+        const auto rest = static_cast<double>(all - 1);
+        whole += runs == 1 ? rest * first : rest / static_cast<double>(runs - 1) * others;
+        if (!loop.unroll && traits.is_innermost && !traits.meets && !loop.rolled)
+            whole.work.round_trips /= all <= unrolled_whole ? static_cast<double>(all) : loads_ahead;
+        counts_ += whole;
+    }
+
+    struct LoopTraits {
+        bool touches_memory = false, is_innermost = true, meets = false;
+    };
+    const LoopTraits& traits_of(const ThreadLoop& loop) {
+        auto [known, is_new] = traits_.try_emplace(&loop);
+        if (!is_new) return known->second;
+        LoopTraits& traits = known->second;
+        visit(loop.body, [&](const ThreadStmt& stmt) {
+            if (auto inner = stmt.as<ThreadLoop>(); inner && !inner->unroll) traits.is_innermost = false;
+            if (stmt.as<ThreadBarrier>()) traits.meets = true;
+            if (stmt.as<Instruction>()) traits.touches_memory = true;
+            for (const MemoryAccess& access : memory_accesses(stmt))
+                if (access.place.buffer->memory != Memory::Registers) traits.touches_memory = true;
+        });
+        return traits;
+    }
+
+    void run(const ThreadStore& store) {
+        compute(store.value);
+        if (store.to.buffer->memory == Memory::Registers) return;
+        access(store.to, 1, store.atomic ? Way::Combines : Way::Writes);
+    }
+    void run(const ThreadWide& wide) {
+        if (wide.where.defined()) compute(wide.where);
+        access(wide.from, wide.width, Way::Reads);
+        access(wide.to, wide.width, Way::Writes);
+    }
+
+    void run(const Instruction& instruction) {
+        issue(1);
+        std::visit(
+            Overloaded{[&](const TmaLoad& load) {
+                           const double blocks = load.ranks.defined() ? kernel_.cluster : 1;
+                           move_box(load.map, blocks);
+                       },
+                       [&](const TmaStore& store) { move_box(store.map, 1); },
+                       [&](const CpAsync& copy) {
+                           touch(copy.from.place, copy.width, Way::Arrives);
+                           touch(copy.to.place, copy.width, Way::Writes);
+                       },
+                       [&](const LdMatrix& load) { counts_.work.wavefronts += static_cast<double>(load.matrices); },
+                       [&](const StMatrix& store) { counts_.work.wavefronts += static_cast<double>(store.matrices); },
+                       [&](const Mma& mma) { multiply(*mma.atom, share_by_warps); },
+                       [&](const Wgmma& product) { multiply(*product.atom, 4); },
+                       [&](const OneOf<MbarrierWait, CpAsyncWait> auto&) { awaits_copies_ = true; },
+                       [&](const BarrierSync&) { counts_.work.barriers += 1; },
+                       [&](const PackRegisters& pack) { issue(pack.words.elements); }, [&](const auto&) {}},
+            instruction);
+    }
+
+    void multiply(const Atom& atom, double share) {
+        const double macs = static_cast<double>(atom.m) * atom.n * atom.k * bytes_of(atom.operand) / 2;
+        counts_.work.unit_cycles += macs / macs_of_unit / share;
+    }
+
+    void move_box(const MapOperand& map, double blocks) {
+        for (const TensorMapUse& use : kernel_.maps)
+            if (use.map == map.map)
+                counts_.sectors[use.tensor.get()] +=
+                    static_cast<double>(use.elements()) * bytes_of(use.tensor->type) / sector / blocks;
+    }
+
+    enum class Way { Reads, Arrives, Writes, Combines };
+
+    /// By an instruction of its own.
+    void access(const Access& place, int64_t width, Way way) {
+        if (place.buffer->memory == Memory::Registers) return;
+        for (size_t d = 0; d < rank_of(*place.buffer); ++d)
+            if (reads_memory(place.indices[d])) compute(place.indices[d]);
+        issue(2);
+        touch(place, width, way);
+    }
+
+    /// Elements of memory, by an instruction that is counted.
+    void touch(const Access& place, int64_t width, Way way) {
+        if (!any_active()) return;
+        if (place.buffer->memory == Memory::Shared)
+            counts_.work.wavefronts += wavefronts_of(place, width);
+        else if (place.buffer->memory == Memory::Global)
+            touch_global(place, width, way);
+    }
+
+    double wavefronts_of(const Access& place, int64_t width) const {
+        const int64_t bytes = width * bytes_of(place.buffer->type);
+        std::vector<int64_t> starts;
+        LaneValues at = LaneValues::all(0);
+        for (size_t d = 0; d < rank_of(*place.buffer); ++d) {
+            auto index = evaluate_lanes(place.indices[d], scope_);
+            if (!index) return std::max(1.0, static_cast<double>(bytes) / 4);
+            const int64_t extent = most_of(place.buffer->shape[d]);
+            for (int lane = 0; lane < warp_lanes; ++lane)
+                at.of_lane[lane] = at.of_lane[lane] * extent + index->of_lane[lane];
+        }
+        for (int lane = 0; lane < warp_lanes; ++lane)
+            if (active_[lane]) starts.push_back(at.of_lane[lane] * bytes_of(place.buffer->type));
+        if (place.buffer->swizzle > 0)  // spreads rows over banks
+            return std::max(1.0, static_cast<double>(bytes) * static_cast<double>(starts.size()) / line);
+        return wavefronts(starts, bytes, target_);
+    }
+
+    void touch_global(const Access& place, int64_t width, Way way) {
+        const BufferNode* array = array_of(place.buffer, kernel_);
+        const int64_t size = bytes_of(place.buffer->type), bytes = width * size;
+        auto index = evaluate_lanes(place.indices[0], scope_);
+        std::set<int64_t> sectors, lines;
+        for (int lane = 0; lane < warp_lanes; ++lane) {
+            if (!active_[lane]) continue;
+            const int64_t start = index ? index->of_lane[lane] * size : lane * int64_t{1 << 20};
+            for (int64_t at = start / sector; at <= (start + bytes - 1) / sector; ++at) sectors.insert(at);
+            for (int64_t at = start / line; at <= (start + bytes - 1) / line; ++at) lines.insert(at);
+        }
+        counts_.work.wavefronts += static_cast<double>(lines.size());
+        double passing = static_cast<double>(sectors.size());
+        if (way == Way::Reads || way == Way::Arrives) {
+            passing = 0;
+            for (int64_t at : sectors) passing += keep({array, at}) ? 1 : 0;
+        }
+        if (way == Way::Combines) counts_.atomics += passing;
+        counts_.sectors[array] += passing;
+        if (way == Way::Arrives) awaits_copies_ = true;
+        if (way != Way::Reads || passing == 0) return;
+        if (index && index->by_data) end_trip();
+        const bool is_near = bytes_of_array(*array) < static_cast<double>(target_.l2_bytes) / 16;
+        trip_ = std::max(trip_, is_near ? near_trip : 1.0);
+    }
+
+    using Sector = std::pair<const BufferNode*, int64_t>;
+    /// Whether it was not in the first cache, where it is now.
+    bool keep(const Sector& wanted) {
+        if (!known_.insert(wanted).second) return false;
+        order_.push_back(wanted);
+        if (order_.size() > cached_) {
+            known_.erase(order_.front());
+            order_.pop_front();
+        }
+        return true;
+    }
+
+    /// What was read is used: what is read from here on begins its own way to memory.
+    void end_trip() { counts_.work.round_trips += std::exchange(trip_, 0); }
+
+    void issue(double instructions) { counts_.work.instructions += instructions; }
+
+    /// Arithmetic of an expression, and the elements that it reads.
+    void compute(const Expr& expr) {
+        if (const Load* load = expr.as<Load>()) return access({load->buffer, load->indices}, 1, Way::Reads);
+        if (const Select* select = expr.as<Select>()) return compute_chosen(*select);
+        if (const Unary* node = expr.as<Unary>()) {
+            arithmetic(expr.type(), operations_of(node->op));
+            counts_.work.special += specials_of(node->op);
+            return compute(node->a);
+        }
+        if (const Binary* node = expr.as<Binary>()) {
+            compute_binary(*node);
+            compute(node->a);
+            return compute(node->b);
+        }
+        if (const Fma* node = expr.as<Fma>()) {
+            arithmetic(expr.type(), 1);
+            compute(node->a);
+            compute(node->b);
+            return compute(node->c);
+        }
+        if (const Cast* cast = expr.as<Cast>()) {
+            if (is_float(cast->a.type()) || is_float(expr.type())) issue(1);
+            return compute(cast->a);
+        }
+        if (const Exchange* exchange = expr.as<Exchange>()) {
+            issue(1);
+            counts_.work.wavefronts += 1;
+            compute(exchange->a);
+        }
+    }
+
+    void compute_chosen(const Select& select) {
+        compute(select.condition);
+        issue(1);
+        auto condition = evaluate_lanes(select.condition, scope_);
+        if (!condition || condition->by_data) {
+            compute(select.yes);
+            return compute(select.no);
+        }
+        const auto before = active_;
+        for (const bool side : {true, false}) {
+            for (int lane = 0; lane < warp_lanes; ++lane)
+                active_[lane] = before[lane] && (condition->of_lane[lane] != 0) == side;
+            if (any_active()) compute(side ? select.yes : select.no);
+        }
+        active_ = before;
+    }
+
+    void compute_binary(const Binary& node) {
+        const bool divides = node.op == BinaryOp::Div || node.op == BinaryOp::Mod;
+        if (!is_float(node.a.type())) return issue(divides ? 5 : 1);
+        arithmetic(node.a.type(), divides ? 8 : 1);
+        if (divides) counts_.work.special += 1;
+    }
+
+    void arithmetic(Type type, double operations) {
+        issue(operations);
+        if (type == Type::F64) counts_.work.doubles += operations;
+    }
+
+    bool any_active() const { return std::find(active_.begin(), active_.end(), true) != active_.end(); }
+
+    const ThreadKernel& kernel_;
+    const Target& target_;
+    const int64_t first_;
+    LaneScope scope_;
+    std::array<bool, warp_lanes> active_ = {};
+    WarpCounts counts_;
+    int64_t statements_ = 0;
+    bool awaits_copies_ = false;  // has asked for what arrives while it goes on
+    double trip_ = 0;             // under way, for what it has read
+    size_t cached_ = 64;          // sectors of the first cache that are this warp's
+    std::set<Sector> known_;
+    std::deque<Sector> order_;  // of known sectors
+    std::map<const ThreadLoop*, LoopTraits> traits_;
+};
+
+}  // namespace
+
+double bytes_of_array(const BufferNode& buffer) {
+    double bytes = bytes_of(buffer.type);
+    for (const Expr& extent : declared_shape(buffer)) bytes *= static_cast<double>(most_of(extent));
+    return bytes;
+}
+
+WarpCounts run_warp(const ThreadKernel& kernel, const Target& target, int warp, double resident_warps) {
+    return WarpRun(kernel, target, warp, resident_warps).run();
+}
+
+}  // namespace tw::codegen

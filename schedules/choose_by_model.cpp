@@ -1,0 +1,63 @@
+#include "schedules/choose_by_model.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "codegen/cost/predict_time.h"
+#include "dsl/edit.h"
+#include "schedules/calibrated_speeds.h"
+#include "support/error.h"
+
+namespace tw::schedules {
+namespace {
+
+constexpr size_t looked_at = 12;            // candidates, the rule's among them
+constexpr double least_gain = 0.15;         // of the time; of 27 kernels on an H200, none was slower with 0.1
+constexpr double near_the_floor = 1.3;      // times as long as memory or tensor cores need: not worth a search
+constexpr double short_text = 2000;         // statements that compile soon enough,
+constexpr double longer_text = 1.5;         // or so many times those of the rule's
+constexpr double seconds_of_little = 2e-6;  // nor is what could be gained then
+
+/// What no choice changes: what the kernels move, multiply and are launched for.
+double floor_of(const codegen::Prediction& time, const Target& target, const codegen::DeviceSpeeds& speeds) {
+    double seconds = 0;
+    for (const codegen::KernelPrediction& kernel : time.kernels) {
+        const double products =
+            kernel.work.blocks * kernel.work.of_block.unit_cycles / target.multiprocessors / speeds.clock;
+        seconds += speeds.launch + std::max(kernel.work.memory_bytes / speeds.memory_bytes, products);
+    }
+    return seconds;
+}
+
+}  // namespace
+
+std::optional<PredictedPicks> faster_by_model(const std::function<Schedule()>& rule, const Schedule& by_rule) {
+    const codegen::DeviceSpeeds& speeds = calibrated_speeds(by_rule.target());
+    const codegen::Prediction today = codegen::predict_time(by_rule.tree(), by_rule.target(), speeds);
+    const double floor = floor_of(today, by_rule.target(), speeds);
+    if (today.seconds < near_the_floor * floor || today.seconds < floor + seconds_of_little) return {};
+    std::vector<PredictedPicks> all = neighbours_of_rule(rule, looked_at);
+    const double most_statements = std::max(longer_text * today.statements(), short_text);
+    std::erase_if(all,
+                  [&](const PredictedPicks& each) { return !each.picks.empty() && each.statements > most_statements; });
+    const PredictedPicks& best = *std::ranges::min_element(all, {}, &PredictedPicks::seconds);
+    if (best.picks.empty() || best.seconds > (1 - least_gain) * today.seconds) return {};
+    return best;
+}
+
+Schedule choose_by_model(const std::function<Schedule()>& rule) {
+    Schedule by_rule = rule();
+    if (Choices::current()) return by_rule;
+    try {
+        const auto faster = faster_by_model(rule, by_rule);
+        if (!faster) return by_rule;
+        Schedule s = schedule_with(faster->picks, rule);
+        Edit::note(s, fmt::format("by the model of time, not as by rule: {}", picks_text(faster->picks)));
+        return s;
+    } catch (const Error&) {  // what the rule's schedule lacks, build() tells
+        return by_rule;
+    }
+}
+
+}  // namespace tw::schedules
