@@ -1,6 +1,7 @@
 #include "schedules/candidates.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <set>
 
@@ -47,7 +48,8 @@ std::string text_of(const Made& made) {
 /// that do, in the order in which they are asked, so that no set of picks comes twice.
 class Search {
 public:
-    Search(const std::function<Schedule()>& rule, size_t limit) : rule_(rule), limit_(std::max<size_t>(limit, 1)) {}
+    Search(const std::function<Schedule()>& rule, size_t limit, std::set<std::string> left_alone = {})
+        : rule_(rule), limit_(std::max<size_t>(limit, 1)), left_alone_(std::move(left_alone)) {}
 
     std::vector<Made> run() {
         found_.push_back(*make({}));
@@ -74,7 +76,8 @@ private:
         size_t first = 0;
         for (size_t k = 0; k < asked.size(); ++k)
             if (picks.contains(asked[k].name)) first = k + 1;
-        for (size_t k = first; k < asked.size(); ++k)
+        for (size_t k = first; k < asked.size(); ++k) {
+            if (left_alone_.contains(asked[k].name.substr(asked[k].name.rfind('.') + 1))) continue;
             for (const std::string& option : asked[k].options) {
                 if (option == asked[k].rule) continue;
                 if (!has_room()) return;
@@ -82,6 +85,7 @@ private:
                 other[asked[k].name] = option;
                 take(other);
             }
+        }
     }
 
     void take(const Picks& picks) try {
@@ -95,6 +99,7 @@ private:
 
     const std::function<Schedule()>& rule_;
     size_t limit_, tried_ = 0;
+    const std::set<std::string> left_alone_;
     std::vector<Made> found_;
     std::set<std::string> known_;
 };
@@ -112,20 +117,25 @@ std::vector<Candidate> candidates(const std::vector<Tensor>& outputs, const Targ
     return found;
 }
 
-std::vector<PredictedPicks> neighbours_of_rule(const std::function<Schedule()>& rule, size_t limit) {
+std::vector<PredictedPicks> neighbours_of_rule(const std::function<Schedule()>& rule, size_t limit,
+                                               const std::set<std::string>& left_alone) {
     std::vector<PredictedPicks> found;
-    for (Made& made : Search(rule, limit).run())
+    for (Made& made : Search(rule, limit, left_alone).run())
         found.push_back({std::move(made.picks), made.time.seconds, made.time.statements()});
     return found;
 }
 
 std::vector<PredictedPicks> best_by_model(const std::function<Schedule()>& rule, size_t limit) {
-    constexpr size_t looked_at = 4;            // as many times those that are wanted
-    constexpr double times_the_best = 3;       // the model errs by less
+    constexpr size_t looked_at = 4;       // as many times those that are wanted
+    constexpr double times_the_best = 3;  // the model errs by less
+    constexpr double told_apart = 0.1;
     constexpr double most_statements = 20000;  // about ten seconds of a compiler
     std::vector<PredictedPicks> all = neighbours_of_rule(rule, looked_at * limit);
-    std::ranges::stable_sort(all.begin() + 1, all.end(), {}, &PredictedPicks::seconds);
     const double best = std::ranges::min(all, {}, &PredictedPicks::seconds).seconds;
+    // Of what the model cannot tell apart, fewer differences from the rule come first.
+    auto step_of = [&](const PredictedPicks& each) { return std::floor(std::log(each.seconds / best) / told_apart); };
+    std::stable_sort(all.begin() + 1, all.end(),
+                     [&](const PredictedPicks& a, const PredictedPicks& b) { return step_of(a) < step_of(b); });
     auto hopeless = [&](const PredictedPicks& each) {
         return !each.picks.empty() && (each.seconds > times_the_best * best || each.statements > most_statements);
     };

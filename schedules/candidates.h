@@ -1,5 +1,7 @@
 // Schedules of any declaration, to be measured: what a rule takes, and its neighbours.
 #pragma once
+#include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,8 +32,11 @@ struct PredictedPicks {
     double seconds;     ///< by the model of time
     double statements;  ///< of the kernels' text: how long compiling takes follows it
 };
-/// The same as picks alone, of whatever makes a schedule; `rule` is called on this thread.
-std::vector<PredictedPicks> neighbours_of_rule(const std::function<Schedule()>& rule, size_t limit);
+/// The same as picks alone, of whatever makes a schedule; `rule` is called on this thread. Choices of what is left
+/// alone
+/// ("tiles") stay as the rule has them.
+std::vector<PredictedPicks> neighbours_of_rule(const std::function<Schedule()>& rule, size_t limit,
+                                               const std::set<std::string>& left_alone = {});
 /// Of several times as many, the rule's first, then those that the model of time expects to be fastest, without those
 /// that it expects to take several times as long as the best, or that take seconds to compile.
 std::vector<PredictedPicks> best_by_model(const std::function<Schedule()>& rule, size_t limit);

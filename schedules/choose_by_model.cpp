@@ -1,6 +1,8 @@
 #include "schedules/choose_by_model.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -13,10 +15,11 @@ namespace tw::schedules {
 namespace {
 
 constexpr size_t looked_at = 12;            // candidates, the rule's among them
-constexpr double least_gain = 0.15;         // of the time; of 27 kernels on an H200, none was slower with 0.1
+constexpr double least_gain = 0.22;         // of the time: of 45 kernels on an H200, none was slower then
 constexpr double near_the_floor = 1.3;      // times as long as memory or tensor cores need: not worth a search
-constexpr double short_text = 2000;         // statements that compile soon enough,
-constexpr double longer_text = 1.5;         // or so many times those of the rule's
+constexpr double short_text = 600;          // statements that compile soon, and fit into registers,
+constexpr double longer_text = 2;           // or so many times those of the rule's
+constexpr double long_text = 1500;          // nothing is searched: each candidate would take long to make
 constexpr double seconds_of_little = 2e-6;  // nor is what could be gained then
 
 /// What no choice changes: what the kernels move, multiply and are launched for.
@@ -30,6 +33,10 @@ double floor_of(const codegen::Prediction& time, const Target& target, const cod
     return seconds;
 }
 
+/// What products are tiled by is chosen by models that were fitted to them.
+const std::set<std::string> by_models_of_their_own{"tiles", "tiling"};
+bool multiplies_matrices(const codegen::KernelPrediction& kernel) { return kernel.work.of_block.unit_cycles > 0; }
+
 }  // namespace
 
 std::optional<PredictedPicks> faster_by_model(const std::function<Schedule()>& rule, const Schedule& by_rule) {
@@ -37,7 +44,8 @@ std::optional<PredictedPicks> faster_by_model(const std::function<Schedule()>& r
     const codegen::Prediction today = codegen::predict_time(by_rule.tree(), by_rule.target(), speeds);
     const double floor = floor_of(today, by_rule.target(), speeds);
     if (today.seconds < near_the_floor * floor || today.seconds < floor + seconds_of_little) return {};
-    std::vector<PredictedPicks> all = neighbours_of_rule(rule, looked_at);
+    if (today.statements() > long_text || std::ranges::any_of(today.kernels, multiplies_matrices)) return {};
+    std::vector<PredictedPicks> all = neighbours_of_rule(rule, looked_at, by_models_of_their_own);
     const double most_statements = std::max(longer_text * today.statements(), short_text);
     std::erase_if(all,
                   [&](const PredictedPicks& each) { return !each.picks.empty() && each.statements > most_statements; });

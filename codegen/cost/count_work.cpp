@@ -11,8 +11,9 @@
 namespace tw::codegen {
 namespace {
 
-constexpr int most_looked_at = 3;     // warps of a role, beside the first
-constexpr double own_registers = 32;  // of a thread, beside its arrays
+constexpr int most_looked_at = 3;           // warps of a role, beside the first
+constexpr double registers_too_many = 0.2;  // of a block: compilers need a little less than what is counted
+constexpr double own_registers = 32;        // of a thread, beside its arrays
 
 /// Warps that do the same: one of them, and how many there are.
 struct EqualWarps {
@@ -73,7 +74,7 @@ double resident_blocks(const ThreadKernel& kernel, const Target& target, double 
     most = std::min(most, static_cast<double>(target.threads_per_multiprocessor) / threads);
     most = std::min(most, static_cast<double>(target.shared_bytes_per_multiprocessor) / shared);
     registers = std::min(registers, static_cast<double>(target.max_registers_per_thread));
-    most = std::min(most, static_cast<double>(target.registers) / (registers * threads));
+    most = std::min(most, static_cast<double>(target.registers) / (registers * threads) + registers_too_many);
     return std::max({std::floor(most), static_cast<double>(kernel.occupancy), 1.0});
 }
 

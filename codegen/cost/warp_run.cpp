@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t line = 128;                // bytes that the first cache serves together
 constexpr int64_t first_cache = 128 * 1024;  // bytes beside shared memory, about
 constexpr int64_t most_iterations = 17;      // of a loop that are run: a sector of 16-bit elements, and one more
-constexpr int64_t most_statements = 20000;   // of a warp, run
+constexpr int64_t most_statements = 4000;    // of a warp, run
 constexpr int64_t iterations_by_data = 4;    // of a loop whose length is read from memory
 constexpr double near_trip = 0.5;            // of a round trip, to arrays that others have brought to the second cache
 constexpr int64_t unrolled_whole = 16;       // iterations that a compiler unrolls all of
@@ -170,6 +170,7 @@ private:
         if (all <= 0) return;
         const LoopTraits& traits = traits_of(loop);
         int64_t runs = std::min<int64_t>(all, traits.is_innermost || loop.unroll ? most_iterations : 2);
+        if (!traits.touches_global) runs = std::min<int64_t>(runs, 3);
         if (!traits.touches_memory || statements_ > most_statements) runs = 1;
         const int64_t begin = (all - runs) / 2;
         WarpCounts first = counted([&] { run_iteration(loop, begin); }), others;
@@ -183,7 +184,7 @@ private:
     }
 
     struct LoopTraits {
-        bool touches_memory = false, is_innermost = true, meets = false;
+        bool touches_memory = false, touches_global = false, is_innermost = true, meets = false;
     };
     const LoopTraits& traits_of(const ThreadLoop& loop) {
         auto [known, is_new] = traits_.try_emplace(&loop);
@@ -194,7 +195,10 @@ private:
             if (stmt.as<ThreadBarrier>()) traits.meets = true;
             if (stmt.as<Instruction>()) traits.touches_memory = true;
             for (const MemoryAccess& access : memory_accesses(stmt))
-                if (access.place.buffer->memory != Memory::Registers) traits.touches_memory = true;
+                if (const Memory memory = access.place.buffer->memory; memory != Memory::Registers) {
+                    traits.touches_memory = true;
+                    traits.touches_global = traits.touches_global || memory == Memory::Global;
+                }
         });
         return traits;
     }

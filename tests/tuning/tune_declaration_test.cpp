@@ -92,14 +92,15 @@ TEST_F(TuneDeclaration, JoinsWhatIsFasterOfSeveralStages) {
         const auto clock = [&](const std::string& picks) {
             asked.insert(picks);
             const bool of_y = picks.find("y.threads=512") != std::string::npos;
-            const bool of_z = picks.find("z.rows=4") != std::string::npos;
+            const bool of_z = picks.find("z.sharers=16") != std::string::npos;
             if (of_y && of_z) return together_is_faster ? 1e-3 : 5e-3;
             return of_y ? 3e-3 : of_z ? 2e-3 : 4e-3;
         };
         const TunedDeclaration tuned =
             tune({y, z}, open_device("emulated"), {.limit = 24, .keep = false, .clock = clock});
-        EXPECT_TRUE(asked.contains("y.threads=512 z.rows=4"));
-        EXPECT_EQ(picks_text(tuned.picks), together_is_faster ? "y.threads=512 z.rows=4" : "z.rows=4") << tuned.text;
+        const std::string of_z = "z.sharers=16 z.tiling=none", both = "y.threads=512 " + of_z;
+        EXPECT_TRUE(asked.contains(both));
+        EXPECT_EQ(picks_text(tuned.picks), together_is_faster ? both : of_z) << tuned.text;
         EXPECT_EQ(tuned.result.measured.size(), 25u) << tuned.text;
     }
 }
