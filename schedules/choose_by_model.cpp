@@ -20,7 +20,7 @@ constexpr double near_the_floor = 1.3;      // times as long as memory or tensor
 constexpr double short_text = 600;          // statements that compile soon, and fit into registers,
 constexpr double longer_text = 2;           // or so many times those of the rule's
 constexpr double long_text = 1500;          // nothing is searched: each candidate would take long to make
-constexpr double seconds_of_little = 2e-6;  // nor is what could be gained then
+constexpr double seconds_of_little = 5e-6;  // nor is what could be gained then
 
 /// What no choice changes: what the kernels move, multiply and are launched for.
 double floor_of(const codegen::Prediction& time, const Target& target, const codegen::DeviceSpeeds& speeds) {
@@ -33,8 +33,9 @@ double floor_of(const codegen::Prediction& time, const Target& target, const cod
     return seconds;
 }
 
-/// What products are tiled by is chosen by models that were fitted to them.
-const std::set<std::string> by_models_of_their_own{"tiles", "tiling"};
+/// What products are tiled by is chosen by models that were fitted to them; a plain schedule is nothing to come back
+/// to.
+const std::set<std::string> left_to_the_rule{"tiles", "tiling", "schedule"};
 bool multiplies_matrices(const codegen::KernelPrediction& kernel) { return kernel.work.of_block.unit_cycles > 0; }
 
 }  // namespace
@@ -45,7 +46,7 @@ std::optional<PredictedPicks> faster_by_model(const std::function<Schedule()>& r
     const double floor = floor_of(today, by_rule.target(), speeds);
     if (today.seconds < near_the_floor * floor || today.seconds < floor + seconds_of_little) return {};
     if (today.statements() > long_text || std::ranges::any_of(today.kernels, multiplies_matrices)) return {};
-    std::vector<PredictedPicks> all = neighbours_of_rule(rule, looked_at, by_models_of_their_own);
+    std::vector<PredictedPicks> all = neighbours_of_rule(rule, looked_at, left_to_the_rule);
     const double most_statements = std::max(longer_text * today.statements(), short_text);
     std::erase_if(all,
                   [&](const PredictedPicks& each) { return !each.picks.empty() && each.statements > most_statements; });

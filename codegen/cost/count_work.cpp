@@ -80,23 +80,6 @@ double resident_blocks(const ThreadKernel& kernel, const Target& target, double 
 
 }  // namespace
 
-BlockWork& BlockWork::operator+=(const BlockWork& other) {
-    instructions += other.instructions;
-    special += other.special;
-    doubles += other.doubles;
-    wavefronts += other.wavefronts;
-    unit_cycles += other.unit_cycles;
-    round_trips += other.round_trips;
-    barriers += other.barriers;
-    return *this;
-}
-BlockWork operator*(double times, BlockWork work) {
-    for (double* number : {&work.instructions, &work.special, &work.doubles, &work.wavefronts, &work.unit_cycles,
-                           &work.round_trips, &work.barriers})
-        *number *= times;
-    return work;
-}
-
 KernelWork count_work(const ThreadKernel& kernel, const Target& target) {
     KernelWork result;
     for (const Expr& extent : kernel.grid)

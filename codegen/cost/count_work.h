@@ -6,24 +6,11 @@
 // Counts are of the threads' program, before a compiler makes instructions of it: of arithmetic about as many as there
 // are operations. Where data decide, conditions hold, and places are random.
 #pragma once
+#include "codegen/cost/block_work.h"
 #include "codegen/thread_ir/thread_ir.h"
 #include "dsl/target.h"
 
 namespace tw::codegen {
-
-/// What one block does; the last three are of the whole launch.
-struct BlockWork {
-    double instructions = 0;  ///< that warps issue
-    double special = 0;       ///< of these, exponentials, roots, reciprocals and their like
-    double doubles = 0;       ///< of these, arithmetic of f64
-    double wavefronts = 0;    ///< of shared memory, and of the first cache
-    double unit_cycles = 0;   ///< of tensor cores
-    double round_trips = 0;  ///< to memory, one after the other, of the warp that makes most; to the second cache: part
-    double barriers = 0;     ///< one after the other, of all threads
-
-    BlockWork& operator+=(const BlockWork& other);
-    friend BlockWork operator*(double times, BlockWork work);
-};
 
 struct KernelWork {
     double blocks = 1;

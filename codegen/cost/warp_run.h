@@ -2,8 +2,10 @@
 #pragma once
 #include <map>
 
-#include "codegen/cost/count_work.h"
+#include "codegen/cost/block_work.h"
+#include "codegen/thread_ir/thread_ir.h"
 #include "dsl/simplify.h"
+#include "dsl/target.h"
 
 namespace tw::codegen {
 
