@@ -14,7 +14,7 @@ import sys
 ROOMS = ["support", "dsl", "device",
          "codegen/access", "codegen/instructions", "codegen/tile_ir", "codegen/mapping", "codegen/tile_passes", "codegen/async",
          "codegen/thread_ir", "codegen/to_threads", "codegen/thread_passes", "codegen/barriers", "codegen/signals",
-         "codegen/print", "codegen",
+         "codegen/print", "codegen", "codegen/cost",
          "runtime/emulator/host", "runtime/emulator/memory", "runtime/emulator/threads", "runtime/emulator/units",
          "runtime/emulator", "runtime/compile", "runtime/driver", "schedules", "ops", "bench", "tuning", "include", "tutorials",
          "verify", "tools", "tests"]
