@@ -358,7 +358,7 @@ private:
             for (const RedeclaredDepthwise& depthwise : declared_.depthwise) stored.push_back(depthwise.result);
             schedule_copy(s, *copy, stored);
         } else if (wants_sorting(s, stage))
-            spread_results(s, s.scatter(stage), Threads);
+            spread_sorted(s, s.scatter(stage));
         else if (const auto along = scanned_loop(s, stage))
             schedule_scan(s, stage, *along);
         else if (!s.reduces(stage))

@@ -6,6 +6,7 @@
 #include "dsl/simplify.h"
 #include "schedules/choices.h"
 #include "schedules/long_reductions.h"
+#include "schedules/take_steps.h"
 
 namespace tw::schedules {
 namespace {
@@ -23,8 +24,7 @@ std::vector<Loop> even_reduce_loops(const Schedule& s, Stage stage) {
     return loops;
 }
 
-void spread(Schedule& s, Stage stage, int64_t results) {
-    const std::vector<Loop> loops = s.data_loops(stage);
+void spread(Schedule& s, const std::vector<Loop>& loops, int64_t results) {
     if (loops.empty()) return;
     auto [block, inside] = s.split(s.fuse(loops, "all"), results, Tail::Mask, {"block", "result"});
     s.bind(block, grid.x);
@@ -47,7 +47,32 @@ bool may_reorder(const std::vector<Tensor>& outputs) {
 
 void spread_results(Schedule& s, Stage stage, int64_t results) {
     if (!s.data_loops(stage).empty())
-        spread(s, stage, pick(s.name(stage), "results", {32, 64, 128, 256, 512}, results));
+        spread(s, s.data_loops(stage), pick(s.name(stage), "results", {32, 64, 128, 256, 512}, results));
+}
+
+void spread_sorted(Schedule& s, Stage stage) {
+    const std::vector<Loop> data = s.data_loops(stage);
+    const auto columns = data.size() > 1 ? as_constant(s.extent(data.back())) : std::nullopt;
+    std::vector<int64_t> widths;
+    for (int64_t width : {8, 4, 2})
+        if (columns && *columns % width == 0) widths.push_back(width);
+    widths.push_back(1);
+    const int64_t width = pick(s.name(stage), "vector", widths, widths[0]);
+    const int64_t threads = width == 8 ? 128 : width > 1 ? 256 : 512;  // measured on an H200: docs/performance.md
+    const auto vectors = [&](Schedule& trial) {
+        std::vector<Loop> order = data;
+        auto [part, element] = trial.split(data.back(), width, {"part", "element"});
+        order.back() = part;
+        for (const Loop& loop : s.all_loops(stage))
+            if (std::ranges::none_of(data, [&](const Loop& known) { return known.id == loop.id; }))
+                order.push_back(loop);
+        order.push_back(element);
+        trial.order(order);
+        const std::vector<Loop> results(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(data.size()));
+        spread(trial, results, pick(s.name(stage), "results", {64, 128, 256, 512}, threads));
+        trial.bind(element, vector);
+    };
+    if (width == 1 || !take_steps(s, stage, vectors)) spread_results(s, stage, threads);
 }
 
 bool has_few_results(const Schedule& s, Stage stage) {
@@ -90,7 +115,8 @@ void share_reduction(Schedule& s, Stage stage) {
     auto [step, share] = s.split(terms, sharers, Tail::Mask, {"step", "share"});
     std::vector<int64_t> reductions{1, 2, 4, 8, 16};
     std::erase_if(reductions, [&](int64_t each) { return each * sharers > MostThreads; });
-    spread(s, stage, pick(s.name(stage), "reductions", reductions, std::max<int64_t>(Threads / sharers, 1)));
+    spread(s, s.data_loops(stage),
+           pick(s.name(stage), "reductions", reductions, std::max<int64_t>(Threads / sharers, 1)));
     s.bind(share, thread);
 }
 

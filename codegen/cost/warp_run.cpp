@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "codegen/cost/lane_values.h"
+#include "codegen/cost/operation_costs.h"
 #include "codegen/thread_ir/thread_walk.h"
 #include "codegen/tile_passes/simulate_banks.h"
 #include "dsl/simplify.h"
@@ -28,38 +29,6 @@ constexpr int64_t unrolled_whole = 16;       // iterations that a compiler unrol
 constexpr double loads_ahead = 4;            // iterations whose loads a compiler puts side by side
 constexpr double macs_of_unit = 2048;        // of 16 bits a cycle, of a multiprocessor's tensor cores
 constexpr double share_by_warps = 0.62;      // of these, that mma.sync reaches
-
-double operations_of(UnaryOp op) {
-    switch (op) {
-        case UnaryOp::Exp:
-        case UnaryOp::Log: return 3;
-        case UnaryOp::Sqrt:
-        case UnaryOp::Rsqrt: return 5;
-        case UnaryOp::Tanh: return 12;
-        case UnaryOp::Erf:
-        case UnaryOp::ErfUnbranched: return 20;
-        case UnaryOp::Sigmoid: return 6;
-        case UnaryOp::Logistic2: return 5;
-        default: return 1;
-    }
-}
-double specials_of(UnaryOp op) {
-    switch (op) {
-        case UnaryOp::Exp:
-        case UnaryOp::Exp2:
-        case UnaryOp::Log:
-        case UnaryOp::Log2:
-        case UnaryOp::TanhApprox:
-        case UnaryOp::Sqrt:
-        case UnaryOp::Rsqrt:
-        case UnaryOp::Erf:
-        case UnaryOp::ErfUnbranched: return 1;
-        case UnaryOp::Tanh:
-        case UnaryOp::Sigmoid:
-        case UnaryOp::Logistic2: return 2;
-        default: return 0;
-    }
-}
 
 /// One warp of the kernel's middle block.
 class WarpRun {
@@ -103,6 +72,8 @@ private:
     void run(const ThreadDeclare&) {}
     void run(const ThreadAccess&) {}
     void run(const ThreadLet& let) {
+        is_known(let.value) ? (void)known_values_.insert(let.variable.id())
+                            : (void)known_values_.erase(let.variable.id());
         compute(let.value);
         if (auto value = evaluate_lanes(let.value, scope_))
             scope_[let.variable.id()] = *value;
@@ -157,6 +128,10 @@ private:
 
     void run_iteration(const ThreadLoop& loop, int64_t iteration) {
         scope_[loop.variable.id()] = LaneValues::all(iteration);
+        if (!loop.unroll)  // what an iteration finds in registers, no compiler knows
+            visit(loop.body, [&](const ThreadStmt& stmt) {
+                if (auto store = stmt.as<ThreadStore>()) forget(store->to);
+            });
         run(loop.body);
         if (loop.unroll) return;
         issue(2);
@@ -205,17 +180,23 @@ private:
 
     void run(const ThreadStore& store) {
         compute(store.value);
-        if (store.to.buffer->memory == Memory::Registers) return;
+        if (store.to.buffer->memory == Memory::Registers) {
+            is_known(store.value) ? (void)known_registers_.insert(store.to.buffer.get()) : forget(store.to);
+            return;
+        }
         access(store.to, 1, store.atomic ? Way::Combines : Way::Writes);
     }
     void run(const ThreadWide& wide) {
         if (wide.where.defined()) compute(wide.where);
+        forget(wide.to);
         access(wide.from, wide.width, Way::Reads);
         access(wide.to, wide.width, Way::Writes);
     }
 
     void run(const Instruction& instruction) {
         issue(1);
+        for (const Operand& operand : operands(instruction))
+            if (const auto* written = std::get_if<WriteOperand>(&operand)) forget(written->place);
         std::visit(
             Overloaded{[&](const TmaLoad& load) {
                            const double blocks = load.ranks.defined() ? kernel_.cluster : 1;
@@ -327,10 +308,25 @@ private:
     /// What was read is used: what is read from here on begins its own way to memory.
     void end_trip() { counts_.work.round_trips += std::exchange(trip_, 0); }
 
+    /// Whether a compiler computes it, as nothing but constants is in it, and registers that hold such: counts of a
+    /// loop that is unrolled, say.
+    bool is_known(const Expr& expr) const {
+        if (as_constant(expr) || expr.as<FloatConstant>()) return true;
+        if (expr.as<Variable>()) return known_values_.contains(expr.id());
+        if (const Load* load = expr.as<Load>()) return known_registers_.contains(load->buffer.get());
+        if (const Unary* node = expr.as<Unary>()) return is_known(node->a);
+        if (const Binary* node = expr.as<Binary>()) return is_known(node->a) && is_known(node->b);
+        if (const Cast* node = expr.as<Cast>()) return is_known(node->a);
+        const Select* select = expr.as<Select>();
+        return select && is_known(select->condition) && is_known(select->yes) && is_known(select->no);
+    }
+    void forget(const Access& place) { known_registers_.erase(place.buffer.get()); }
+
     void issue(double instructions) { counts_.work.instructions += instructions; }
 
     /// Arithmetic of an expression, and the elements that it reads.
     void compute(const Expr& expr) {
+        if (is_known(expr)) return;
         if (const Load* load = expr.as<Load>()) return access({load->buffer, load->indices}, 1, Way::Reads);
         if (const Select* select = expr.as<Select>()) return compute_chosen(*select);
         if (const Unary* node = expr.as<Unary>()) {
@@ -378,7 +374,7 @@ private:
     }
 
     void compute_binary(const Binary& node) {
-        const bool divides = node.op == BinaryOp::Div || node.op == BinaryOp::Mod;
+        const bool divides = (node.op == BinaryOp::Div || node.op == BinaryOp::Mod) && !is_known(node.b);
         if (!is_float(node.a.type())) return issue(divides ? 5 : 1);
         arithmetic(node.a.type(), divides ? 8 : 1);
         if (divides) counts_.work.special += 1;
@@ -404,6 +400,8 @@ private:
     std::set<Sector> known_;
     std::deque<Sector> order_;  // of known sectors
     std::map<const ThreadLoop*, LoopTraits> traits_;
+    std::set<const ExprNode*> known_values_;  // variables, and register arrays, see is_known
+    std::set<const BufferNode*> known_registers_;
 };
 
 }  // namespace

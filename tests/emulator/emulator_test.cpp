@@ -415,7 +415,7 @@ struct Pretender {
     std::string path;
     Pretender(const std::string& name, const std::string& rest)
         : path(testing::TempDir() + fmt::format("tw-{}-{}", name, getpid())) {
-        std::ofstream(path) << "#!/bin/sh\ncase \"$*\" in *-E*) echo '#define __cplusplus 1';; esac\n" << rest;
+        std::ofstream(path) << "#!/bin/sh\ncase \"$*\" in *\" -E \"*) echo '#define __cplusplus 1';; esac\n" << rest;
         chmod(path.c_str(), 0700);
     }
     ~Pretender() { unlink(path.c_str()); }
@@ -434,7 +434,7 @@ TEST(Errors, NameWhatIsNoCompiler) {
 TEST(HostCompilers, AreNotAskedAgainByForkedProcesses) {
     const std::string questions = testing::TempDir() + fmt::format("tw-questions-{}", getpid());
     Pretender asked("asked",
-                    fmt::format("case \"$*\" in *-E*) echo asked >> '{}';; esac\nexec c++ \"$@\"\n", questions));
+                    fmt::format("case \"$*\" in *\" -E \"*) echo asked >> '{}';; esac\nexec c++ \"$@\"\n", questions));
     Setting setting("TW_HOST_CXX", asked.path.c_str());
     ask_host_compiler();
     const auto before = std::filesystem::file_size(questions);

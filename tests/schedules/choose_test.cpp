@@ -1,13 +1,17 @@
 // The schedule for any computation: what it computes, and which rule took each form.
 #include "schedules/choose.h"
 
+#include <array>
 #include <functional>
+#include <random>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "dsl/differentiate.h"
 #include "dsl/interpret.h"
 #include "ops/executable.h"
+#include "ops/runner.h"
 #include "tests/schedules/integers_for.h"
 #include "tests/support/expect_error.h"
 
@@ -52,6 +56,32 @@ TEST(Choose, Products) {
                                    })},
                           Rule::Product);
         }
+}
+
+/// A thread has as many neighbours of a row as divide it; rows without terms are zeros.
+TEST(Choose, SortedTermsOfRowsOfAnyWidth) {
+    const int64_t terms = 2500;
+    std::mt19937 random(7);
+    for (const auto& [words, width, vector] : {std::array<int64_t, 3>{18000, 24, 8}, {72000, 6, 2}, {62000, 7, 1}}) {
+        Tensor ids = input("ids", i32, {terms}), dy = input("dy", f32, {terms, width});
+        Axis p = reduce_axis("p", terms);
+        Tensor d = compute("d", {words, width},
+                           [&](Expr w, Expr j) { return sum(select(cast(i64, ids(p)) == w, dy(p, j), 0.0), p); });
+        const Schedule s = schedules::choose_schedule({d}, target("sm_90a"));
+        const std::string vectors = fmt::format(", {}, {{\"part\", \"element\"}})", vector);
+        EXPECT_EQ(s.trace_as_cpp().find(vectors) != std::string::npos, vector > 1) << s.trace_as_cpp();
+        Runner runner(s, open_device("emulated"));
+        std::vector<int32_t> rows(terms);
+        std::vector<float> values(terms * width), expected(words * width, 0.0f);
+        for (int32_t& row : rows)
+            row = static_cast<int32_t>(random() % (words + 50)) % (random() % 2 == 0 ? 40 : 80000);
+        for (float& value : values) value = static_cast<float>(random() % 9) - 4.0f;
+        for (int64_t t = 0; t < terms; ++t)
+            for (int64_t j = 0; j < width && rows[t] < words; ++j)
+                expected[rows[t] * width + j] += values[t * width + j];
+        runner.set("ids", std::span<const int32_t>(rows)).set("dy", std::span<const float>(values)).run();
+        EXPECT_EQ(runner.read<float>("d"), expected) << words << " x " << width;
+    }
 }
 
 TEST(Choose, GradientsOfLargeTables) {

@@ -87,6 +87,31 @@ TEST(CountWork, CountsProductsOfTensorCores) {
     }
 }
 
+/// What a compiler computes costs nothing: counts of terms in a loop that it unrolls, and so quotients by them.
+TEST(CountWork, LeavesConstantsToTheCompiler) {
+    Tensor x = input("x", f32, {4096, 64}), n = input("n", f32, {64});
+    Axis k = reduce_axis("k", 64);
+    auto instructions = [&](const Expr& number) {
+        Tensor y = compute("y", {4096}, [&](Expr i) { return sum(x(i, k) / number, k); });
+        return work_of(plain_schedule({y}, Sm90a))[0].of_block;
+    };
+    const codegen::BlockWork by_constant = instructions(constant(f32, 3.0)), by_data = instructions(n(k));
+    EXPECT_EQ(by_constant.special, 0);
+    EXPECT_GT(by_data.special, 0);
+    EXPECT_GT(by_data.instructions, 1.5 * by_constant.instructions);
+    // The counts that a Welford sum divides by are constants where all of its loop is unrolled.
+    auto quotients = [](int64_t terms) {
+        Tensor rows = input("x", f32, {256, terms});
+        const std::vector<Tensor> moments = compute_tuple("m", {256}, [&](const std::vector<Expr>& i) {
+            Axis l = reduce_axis("l", terms);
+            return welford(rows(i[0], l), {l});
+        });
+        return work_of(plain_schedule(moments, Sm90a))[0].of_block.special;
+    };
+    EXPECT_EQ(quotients(32), 0);
+    EXPECT_GT(quotients(8192), 8192);
+}
+
 /// Gathers: made up, but the same for the same place, so that a row's neighbours stay neighbours.
 TEST(CountWork, TakesGatheredRowsForRows) {
     Tensor table = input("table", f32, {50000, 512}), ids = input("ids", i32, {8192});

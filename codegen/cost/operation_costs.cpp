@@ -1,0 +1,37 @@
+#include "codegen/cost/operation_costs.h"
+
+namespace tw::codegen {
+
+double operations_of(UnaryOp op) {
+    switch (op) {
+        case UnaryOp::Exp:
+        case UnaryOp::Log: return 3;
+        case UnaryOp::Sqrt:
+        case UnaryOp::Rsqrt: return 5;
+        case UnaryOp::Tanh: return 12;
+        case UnaryOp::Erf:
+        case UnaryOp::ErfUnbranched: return 20;
+        case UnaryOp::Sigmoid: return 6;
+        case UnaryOp::Logistic2: return 5;
+        default: return 1;
+    }
+}
+double specials_of(UnaryOp op) {
+    switch (op) {
+        case UnaryOp::Exp:
+        case UnaryOp::Exp2:
+        case UnaryOp::Log:
+        case UnaryOp::Log2:
+        case UnaryOp::TanhApprox:
+        case UnaryOp::Sqrt:
+        case UnaryOp::Rsqrt:
+        case UnaryOp::Erf:
+        case UnaryOp::ErfUnbranched: return 1;
+        case UnaryOp::Tanh:
+        case UnaryOp::Sigmoid:
+        case UnaryOp::Logistic2: return 2;
+        default: return 0;
+    }
+}
+
+}  // namespace tw::codegen
