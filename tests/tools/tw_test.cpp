@@ -401,8 +401,8 @@ TEST_F(Tw, TuneKeepsRecordsOfConvolutions) {
 /// The catalog's, and a user's; times of the emulator are kept where they are asked for, and nowhere else.
 TEST_F(Tw, TuneTakesWhatIsScheduledByRule) {
     const std::string records = (folder_ / "records.jsonl").string();
-    const Outcome tuned = tw("--load '" LOADED_BY_RULE
-                             "' tune loaded_by_rule softmax_131x37_automatic --verbose "
+    const Outcome tuned = tw("tune --load '" LOADED_BY_RULE
+                             "' loaded_by_rule softmax_131x37_automatic --verbose "
                              "--device emulated --limit 2 --records '" +
                              records + "'");
     EXPECT_EQ(tuned.status, 0) << tuned.err;
@@ -412,6 +412,36 @@ TEST_F(Tw, TuneTakesWhatIsScheduledByRule) {
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
     EXPECT_THAT(text, HasSubstr("{\"kernel\":\"y #"));
     EXPECT_FALSE(fs::exists(folder_ / "cache/tuned"));
+}
+
+TEST_F(Tw, CandidatesComeByPredictedTimes) {
+    const Outcome found = tw("candidates softmax_4096x4096_bf16_automatic --limit 5 --json");
+    ASSERT_EQ(found.status, 0) << found.err;
+    const nlohmann::json candidates = nlohmann::json::parse(found.out)["candidates"];
+    ASSERT_EQ(candidates.size(), 5u);
+    double before = 0;
+    int by_rule = 0;
+    for (const auto& each : candidates) {
+        EXPECT_GE(each["ms"].get<double>(), before);
+        before = each["ms"];
+        by_rule += each["picks"] == "rule";
+        EXPECT_GT(each["kernels"][0]["memory_bytes"].get<double>(), 2 * 4096 * 4096);
+    }
+    EXPECT_EQ(by_rule, 1);
+    EXPECT_THAT(tw("candidates softmax_4096x4096_bf16_automatic --limit 2").out, HasSubstr(" ms (memory)\n"));
+    EXPECT_THAT(tw("show softmax_4096x4096_bf16_automatic").out, HasSubstr("ms by model"));
+    const auto shown = nlohmann::json::parse(tw("show softmax_4096x4096_bf16_automatic --json").out);
+    EXPECT_GT(shown["kernels"][0]["predicted_ms"].get<double>(), 0);
+    EXPECT_EQ(shown["kernels"][0]["bound"], "memory");
+    EXPECT_THAT(tw("candidates --load '" LOADED_BY_RULE "' loaded_by_rule").out, HasSubstr("rule"));
+    EXPECT_EQ(tw("candidates softmax_4").status, 2);
+}
+
+TEST_F(Tw, CalibratesGpusOnly) {
+    const Outcome emulated = tw("calibrate --device emulated");
+    EXPECT_EQ(emulated.status, 1);
+    EXPECT_THAT(emulated.err, HasSubstr("has no times; give a GPU"));
+    EXPECT_FALSE(fs::exists(folder_ / "cache/speeds"));
 }
 
 TEST_F(Tw, TuneRefusesWhatItCannotTune) {
