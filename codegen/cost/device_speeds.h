@@ -4,7 +4,7 @@
 
 namespace tw::codegen {
 
-/// As measured on an H200. The last four are what suits the times of 475 kernels there, and nobody measures alone.
+/// As measured on an H200. The last five are what suits the times of 475 schedules there; none is measured alone.
 struct DeviceSpeeds {
     double clock = 1.755e9;        ///< cycles a second
     double memory_bytes = 4.5e12;  ///< a second, read or written
