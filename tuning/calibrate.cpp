@@ -86,6 +86,7 @@ CalibrationKernel of_blocks(const Target& target) {
     s.bind(lane, thread);
     return {"blocks", s};
 }
+
 double* number(DeviceSpeeds& speeds, const std::string& name) {
     for (const codegen::DeviceSpeed& each : codegen::device_speeds())
         if (name == each.name) return &(speeds.*each.value);
@@ -102,7 +103,7 @@ std::vector<CalibrationKernel> calibration_kernels(const Target& target) {
     return all;
 }
 
-double speed_by_time(const CalibrationKernel& kernel, double seconds, const DeviceSpeeds& known) {
+std::optional<double> speed_by_time(const CalibrationKernel& kernel, double seconds, const DeviceSpeeds& known) {
     const Target target = kernel.schedule.target();
     const codegen::Prediction counted = codegen::predict_time(kernel.schedule.tree(), target);
     DeviceSpeeds tried = known;
@@ -117,7 +118,9 @@ double speed_by_time(const CalibrationKernel& kernel, double seconds, const Devi
     // Predicted times grow with the number, or fall: what was measured is between.
     constexpr double far = 1000;
     double low = *value / far, high = *value * far;
-    const bool grows = predicted(high) > predicted(low);
+    const double of_low = predicted(low), of_high = predicted(high);
+    if (seconds < std::min(of_low, of_high) || seconds > std::max(of_low, of_high)) return {};
+    const bool grows = of_high > of_low;
     for (int step = 0; step < 60; ++step) {
         const double middle = std::sqrt(low * high);
         ((predicted(middle) < seconds) == grows ? low : high) = middle;
@@ -159,14 +162,20 @@ Calibration calibrate(const std::shared_ptr<Device>& device) {
                     device ? device->name() : "no device");
     const DeviceSpeeds before;
     Calibration result{before, {}};
+    std::string left_out;
     for (const CalibrationKernel& kernel : calibration_kernels(target_of(*device))) {
         const double seconds = seconds_of(kernel.schedule, device);
-        *number(result.speeds, kernel.speed) = speed_by_time(kernel, seconds, result.speeds);
+        if (const auto told = speed_by_time(kernel, seconds, result.speeds))
+            *number(result.speeds, kernel.speed) = *told;
+        else
+            left_out += fmt::format("{}: {:.3g} s of its kernel are of no such number; an H200's is taken\n",
+                                    kernel.speed, seconds);
         device->release_pool();
     }
     for (const codegen::DeviceSpeed& each : codegen::device_speeds())
         result.text += fmt::format("{:<14} {:>12.4g} {:<10} H200: {:.4g}\n", each.name, result.speeds.*each.value,
                                    each.unit, before.*each.value);
+    result.text += left_out;
     return result;
 }
 

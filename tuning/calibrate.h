@@ -1,6 +1,7 @@
 // The numbers of the model of time, measured: each by a kernel that does little else.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,13 +19,14 @@ struct CalibrationKernel {
 /// Small first: a later one's time is taken without what the numbers before it explain.
 std::vector<CalibrationKernel> calibration_kernels(const Target& target);
 
-/// The number that so many seconds of the kernel tell; the others are as given. Throws Error if the kernel does nothing
-/// of that kind, or there is no such number.
-double speed_by_time(const CalibrationKernel& kernel, double seconds, const codegen::DeviceSpeeds& known);
+/// The number that so many seconds of the kernel tell; the others are as given. Nothing if none from a thousandth of
+/// the given one to a thousand times it has that time. Throws Error if there is no such number.
+std::optional<double> speed_by_time(const CalibrationKernel& kernel, double seconds,
+                                    const codegen::DeviceSpeeds& known);
 
 struct Calibration {
     codegen::DeviceSpeeds speeds;
-    std::string text;  ///< each number, its unit, and an H200's beside it, a line each
+    std::string text;  ///< each number, its unit, and an H200's beside it, a line each, and what no time has told
 };
 /// About ten seconds. Throws Error without a GPU.
 Calibration calibrate(const std::shared_ptr<Device>& device);

@@ -29,12 +29,20 @@ TEST(Calibrate, FindsTheNumbersBehindTheTimes) {
     for (const CalibrationKernel& kernel : calibration_kernels(sm_90a)) {
         const double seconds = codegen::predict_time(kernel.schedule.tree(), kernel.schedule.target(), wanted).seconds;
         // Round by round, as each kernel's time has a little of the others' numbers.
-        const double told = speed_by_time(kernel, seconds, wanted);
+        const double told = speed_by_time(kernel, seconds, wanted).value();
         EXPECT_NEAR(told / number_of(wanted, kernel.speed), 1, 0.001) << kernel.speed;
-        const double alone = speed_by_time(kernel, seconds, found);
+        const double alone = speed_by_time(kernel, seconds, found).value();
         EXPECT_NEAR(alone / number_of(wanted, kernel.speed), 1, 0.25) << kernel.speed;
         for (const codegen::DeviceSpeed& each : codegen::device_speeds())
             if (kernel.speed == each.name) found.*each.value = alone;
+    }
+}
+
+/// Rather than a number at the end of the range.
+TEST(Calibrate, TakesNoNumberFromATimeThatNoneHas) {
+    for (const CalibrationKernel& kernel : calibration_kernels(target("sm_90a"))) {
+        EXPECT_FALSE(speed_by_time(kernel, 1e-10, {})) << kernel.speed;
+        EXPECT_FALSE(speed_by_time(kernel, 1e3, {})) << kernel.speed;
     }
 }
 
