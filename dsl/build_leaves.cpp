@@ -90,7 +90,13 @@ Expr TreeBuilder::lower(int stage, const Expr& expr, bool in_update) {
     for (size_t c = 0; c < p.accumulators.size(); ++c)
         replacements.emplace_back(r.definition.accumulators[c],
                                   make_expr(p.accumulators[c]->type, Load{p.accumulators[c], p.indices}));
-    Expr loaded = transform(substitute(expr, replacements), [&](const Expr& e) -> Expr {
+    const Expr own = p.axes_below_ends.empty() ? expr : transform(expr, [&](const Expr& e) -> Expr {
+        const Binary* operation = e.as<Binary>();
+        const bool divides = operation && (operation->op == BinaryOp::Div || operation->op == BinaryOp::Mod);
+        if (!divides || is_float(e.type()) || reads_tensors(e)) return {};
+        return substitute(simplify(substitute(e, p.axes_below_ends)), p.loops_below_ends);
+    });
+    Expr loaded = transform(substitute(own, replacements), [&](const Expr& e) -> Expr {
         const Read* read = e.as<Read>();
         return read ? load(stage, in_update, e.type(), *read) : Expr();
     });

@@ -25,8 +25,22 @@ void TreeBuilder::prepare(int stage) {
                                 simplify(reduce_value(state_, stage, d - rank, where_)));
         }
     }
+    if (r.definition.reduce_axes.empty() && !r.mma) prepare_ends(stage, p);
     prepare_masks(stage, p);
     prepare_storage(stage, p);
+}
+
+/// Elements behind a masked end are guarded: quotients and remainders of the others may be simpler.
+void TreeBuilder::prepare_ends(int stage, Prepared& p) {
+    const StageRecord& r = record(stage);
+    for (size_t d = 0; d < r.definition.axes.size(); ++d) {
+        const Expr value = value_below_end(state_, r.roots[d]);
+        p.axes_below_ends.emplace_back(r.definition.axes[d], simplify(inputs_loaded(p.region.lo[d]) + value));
+        for (size_t loop = 0; loop < state_.loops.size(); ++loop)
+            if (contains(value, state_.loops[loop].variable))
+                p.loops_below_ends.emplace_back(state_.loops[loop].variable,
+                                                loop_value(state_, static_cast<int>(loop)));
+    }
 }
 
 void TreeBuilder::prepare_masks(int stage, Prepared& p) {

@@ -10,23 +10,6 @@
 namespace tw {
 using State = Schedule::State;
 
-std::vector<Access> accesses(const State& state, const StageDefinition& definition, int around, int target) {
-    std::vector<Access> found;
-    for (const ReadSite& site : reads_of(definition)) {
-        int producer = state.stage_of(site.read->operation.get());
-        if (producer == target) found.push_back(site.read->indices);
-        if (producer < 0 || producer == target || !stands_in(state, producer, around)) continue;
-        const StageDefinition& through = state.stages[producer].definition;
-        Substitution axes;
-        for (size_t d = 0; d < through.axes.size(); ++d) axes.emplace_back(through.axes[d], site.read->indices[d]);
-        for (Access access : accesses(state, through, around, target)) {
-            for (Expr& index : access) index = simplify(substitute(index, axes));
-            found.push_back(std::move(access));
-        }
-    }
-    return found;
-}
-
 namespace {
 
 bool drives(const State& state, int loop, int root) {
@@ -166,6 +149,16 @@ private:
         return found == blocks_.end() ? -1 : static_cast<int>(rank() + static_cast<size_t>(found - blocks_.begin()));
     }
 
+    /// Where the leader reads at the index: a dimension of its own, or blocks of one, as j / 128.
+    Along along_index(const Expr& index) const {
+        const Binary* quotient = index.as<Binary>();
+        const auto size = quotient && quotient->op == BinaryOp::Div ? as_constant(quotient->b) : std::nullopt;
+        if (!size || *size < 1) return {.dimension = number_of(index)};
+        const int dimension = number_of(quotient->a);
+        if (dimension < 0 || static_cast<size_t>(dimension) >= rank()) return {.dimension = number_of(index)};
+        return {.dimension = dimension, .times = *size};
+    }
+
     bool leads(int loop, size_t d) const {
         if (is_constant(state_.loops[loop].extent, 1)) return false;
         if (d < rank()) return drives(state_, loop, state_.stages[leader_].roots[d]);
@@ -228,7 +221,7 @@ private:
         if (is_read_by(state_, leader_, stage)) {
             const Access indices = indices_read(state_, leader_, stage);
             for (size_t d = 0; d < result.size(); ++d)
-                if (indices[d].defined()) result[d].dimension = number_of(indices[d]);
+                if (indices[d].defined()) result[d] = along_index(indices[d]);
             return result;
         }
         std::vector<Along> above = leader_dimensions(leader_of(state_, stage));
@@ -329,6 +322,7 @@ private:
         bool reads = false;
         for (size_t s = 0; s < state_.stages.size(); ++s)
             if (is_common(state_, leader_, static_cast<int>(s))) reads |= follow(static_cast<int>(s));
+        if (reads) follow_where_open(false);
         if (reads && leads_everywhere()) return true;
         needs_more_ = needs_all_;
         return false;
@@ -347,11 +341,18 @@ private:
         follow_where_open();
     }
     /// Along dimensions of equal extents that no read tells the place in: a stream's, of which its owner's tile is all.
-    void follow_where_open() {
-        for (size_t d = 0; d < rank() && d < own().axes.size(); ++d)
-            if (axis_[d] < 0 && !needs_all_[d] && std::ranges::find(axis_, static_cast<int>(d)) == axis_.end() &&
-                equal(own().operation->shape[d], made().operation->shape[d]))
-                axis_[d] = static_cast<int>(d);
+    /// And along those of which an iteration makes a block for each element.
+    void follow_where_open(bool equal_extents = true) {
+        for (size_t d = 0; d < rank() && d < own().axes.size(); ++d) {
+            if (axis_[d] >= 0 || needs_all_[d] || std::ranges::find(axis_, static_cast<int>(d)) != axis_.end())
+                continue;
+            const Expr &extent = own().operation->shape[d], &all = made().operation->shape[d];
+            if (equal_extents && equal(extent, all)) axis_[d] = static_cast<int>(d);
+            const int64_t block = axis_[d] >= 0 ? 0 : block_of(static_cast<int>(d));
+            if (block < 2 || !is_constant(all, as_constant(extent).value_or(0) * block)) continue;
+            axis_[d] = static_cast<int>(d);
+            step_[d] = block;
+        }
     }
 
     /// Every loop around, of the leader and of those that it follows, must lead to elements of the follower. `axis`

@@ -28,6 +28,23 @@ bool is_read_by(const State& state, int leader, int stage) {
            reads_stage(state.stages[leader].definition, before.definition);
 }
 
+std::vector<Access> accesses(const State& state, const StageDefinition& definition, int around, int target) {
+    std::vector<Access> found;
+    for (const ReadSite& site : reads_of(definition)) {
+        int producer = state.stage_of(site.read->operation.get());
+        if (producer == target) found.push_back(site.read->indices);
+        if (producer < 0 || producer == target || !stands_in(state, producer, around)) continue;
+        const StageDefinition& through = state.stages[producer].definition;
+        Substitution axes;
+        for (size_t d = 0; d < through.axes.size(); ++d) axes.emplace_back(through.axes[d], site.read->indices[d]);
+        for (Access access : accesses(state, through, around, target)) {
+            for (Expr& index : access) index = simplify(substitute(index, axes));
+            found.push_back(std::move(access));
+        }
+    }
+    return found;
+}
+
 Access indices_read(const State& state, int leader, int stage) {
     const std::vector<Access> found = accesses(state, state.stages[leader].definition, leader, stage);
     Access indices = found[0];

@@ -10,6 +10,20 @@ namespace tw {
 
 using State = Schedule::State;
 
+Expr value_below_end(const State& state, int loop, const std::vector<Expr>& fixed) {
+    for (const Relation& relation : state.owner(loop).relations) {
+        if (relation.kind != Relation::Kind::Split || relation.whole != loop) continue;
+        const std::vector<Expr> parts = variables_of(loop_value(state, loop));
+        const bool varies = std::ranges::none_of(parts, [&](const Expr& part) {
+            return std::ranges::any_of(fixed, [&](const Expr& f) { return f.same(part); });
+        });
+        if (relation.masked && varies) return state.loops[loop].variable;
+        return value_below_end(state, relation.outer, fixed) * relation.size +
+               value_below_end(state, relation.inner, fixed);
+    }
+    return loop_value(state, loop);
+}
+
 namespace {
 
 std::vector<Expr> data_values(const State& state, int stage, const Region& region) {
@@ -159,6 +173,32 @@ Region box_of(const State& state, int stage, const std::vector<std::optional<Spa
     return region;
 }
 
+/// Of the stage's axes.
+std::vector<Expr> values_below_ends(const State& state, int stage, const Region& region,
+                                    const std::vector<Expr>& fixed) {
+    std::vector<Expr> values;
+    for (size_t d = 0; d < region.lo.size(); ++d)
+        values.push_back(region.lo[d] + value_below_end(state, state.stages[stage].roots[d], fixed));
+    return values;
+}
+
+/// Of a quotient the values that do not lie behind a masked end, where these are fewer: a row of 127 columns, as
+/// element / 127, is one row, though its last vectors would reach into the next.
+std::optional<Span> span_below_end(const State& state, int reader, const Region& region, const Expr& index,
+                                   const std::vector<Expr>& fixed) {
+    bool divides = false;
+    visit(index, [&](const Expr& e) {
+        const Binary* operation = e.as<Binary>();
+        divides = divides || (operation && operation->op == BinaryOp::Div);
+    });
+    const StageRecord& record = state.stages[reader];
+    if (!divides || record.mma || !record.definition.reduce_axes.empty()) return {};
+    const std::vector<Expr> values = values_below_ends(state, reader, region, fixed);
+    Substitution axes;
+    for (size_t d = 0; d < values.size(); ++d) axes.emplace_back(record.definition.axes[d], values[d]);
+    return span_of_index(simplify(substitute(index, axes)), fixed);
+}
+
 Region needed_region(const State& state, int stage, std::source_location where) {
     const StageRecord& record = state.stages[stage];
     size_t rank = record.definition.axes.size();
@@ -168,16 +208,22 @@ Region needed_region(const State& state, int stage, std::source_location where) 
     for (size_t s = 0; s < state.stages.size(); ++s) {
         const StageRecord& reader = state.stages[s];
         if (reader.inlined || !reads_stage(reader.definition, record.definition)) continue;
-        std::vector<Expr> values =
-            data_values(state, static_cast<int>(s), region_of(state, static_cast<int>(s), where));
+        const Region of_reader = region_of(state, static_cast<int>(s), where);
+        std::vector<Expr> values = data_values(state, static_cast<int>(s), of_reader);
         Substitution axes;
         for (size_t d = 0; d < values.size(); ++d) axes.emplace_back(reader.definition.axes[d], values[d]);
         for (size_t r = 0; r < reader.definition.reduce_axes.size(); ++r)
             axes.emplace_back(reader.definition.reduce_axes[r], reduce_value(state, static_cast<int>(s), r, where));
         for (const ReadSite& site : reads_of(reader.definition)) {
             if (site.read->operation != record.definition.operation) continue;
-            for (size_t d = 0; d < rank; ++d)
-                widen(spans, full, d, simplify(substitute(site.read->indices[d], axes)), fixed);
+            for (size_t d = 0; d < rank; ++d) {
+                const Expr& index = site.read->indices[d];
+                const auto fewer = span_below_end(state, static_cast<int>(s), of_reader, index, fixed);
+                if (fewer && !full[d] && fewer->extent == 1)
+                    spans[d] = spans[d] ? unite(*spans[d], *fewer) : *fewer, full[d] = !spans[d];
+                else
+                    widen(spans, full, d, simplify(substitute(index, axes)), fixed);
+            }
         }
     }
     return box_of(state, stage, spans, full, where);
@@ -198,8 +244,8 @@ Region footprint_below(const State& state, int stage, int loop, std::source_loca
 
 Region made_in_iteration(const State& state, int stage, int loop, std::source_location where) {
     const StageRecord& record = state.stages[stage];
-    std::vector<Expr> values = data_values(state, stage, region_of(state, stage, where));
     std::vector<Expr> fixed = fixed_variables(state, loop, Memory::Registers);
+    const std::vector<Expr> values = values_below_ends(state, stage, region_of(state, stage, where), fixed);
     Region region = whole(record);
     for (size_t d = 0; d < values.size(); ++d) {
         std::vector<std::optional<Span>> span(1);

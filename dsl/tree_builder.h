@@ -28,8 +28,9 @@ private:
     /// What is known of a stage before its loops are built.
     struct Prepared {
         Region region;
-        Substitution axes;         // axis variable -> value in loop variables
-        std::vector<Expr> values;  // of the data axes
+        Substitution axes;                               // axis variable -> value in loop variables
+        std::vector<Expr> values;                        // of the data axes
+        Substitution axes_below_ends, loops_below_ends;  // of elements: see value_below_end; and the loops' values
         Expr data_mask, full_mask;
         std::vector<Expr> data_conditions;  // of data_mask, if loops are as long as data say
         Storage storage;
@@ -61,6 +62,7 @@ private:
 
     // Storage and masks.
     void prepare(int stage);
+    void prepare_ends(int stage, Prepared& p);
     void prepare_masks(int stage, Prepared& p);
     Expr of_first_term(int stage, const Expr& condition) const;
     Masks masks_of(int stage, const Prepared& p, bool with_reduction);

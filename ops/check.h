@@ -25,6 +25,9 @@ struct CheckOptions {
     std::vector<Type> roundings = {};  ///< what the schedule rounds to: Schedule::roundings()
     bool few_bits = false;             ///< wgmma sums products of fp8: it keeps 13 bits behind the largest term
     int64_t samples = 4096;
+    /// So many terms, and elements between, are evaluated about: of elements that need many, fewer are checked, four
+    /// at least. 0: no such limit.
+    int64_t most_terms = 0;
     uint64_t seed = 1;
 };
 

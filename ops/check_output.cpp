@@ -118,6 +118,19 @@ int orders_of(const std::vector<SampledElement>& elements) {
     return terms == 0 ? 1 : static_cast<int>(std::clamp<int64_t>(terms_of_orders / terms, 1, orders_of_few));
 }
 
+/// As many of the points as may be evaluated, judged by the first few.
+void keep_affordable(std::vector<Point>& points, const Tensor& output, const Bindings& bindings,
+                     const SampleOptions& sampling, int64_t most_terms) {
+    constexpr size_t least = 4;
+    if (most_terms == 0 || points.size() <= least) return;
+    const std::vector<Point> first(points.begin(), points.begin() + least);
+    int64_t terms = 0;
+    for (const SampledElement& element : sample_elements(output, first, bindings, sampling)) terms += element.terms;
+    const int64_t of_each = std::max<int64_t>(terms / static_cast<int64_t>(least), 1);
+    const auto affordable = static_cast<size_t>(most_terms / of_each);
+    if (affordable < points.size()) points.resize(std::max(affordable, least));
+}
+
 }  // namespace
 
 CheckResult check_output(const Tensor& output, const Bindings& bindings, const HostArray& got,
@@ -126,6 +139,7 @@ CheckResult check_output(const Tensor& output, const Bindings& bindings, const H
     std::vector<Point> points = chosen_points(got, options.samples, options.seed);
     SampleOptions sampling{.rounds_operands = !options.roundings.empty(), .few_bits = options.few_bits};
     sampling.precision = Precision::Float64;
+    keep_affordable(points, output, bindings, sampling, options.most_terms);
     const std::vector<SampledElement> reference = sample_elements(output, points, bindings, sampling);
     sampling.precision = Precision::Declared;
     Errors errors;

@@ -1,10 +1,13 @@
 #include "ops/registry.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include <fmt/ranges.h>
 
 #include "dsl/check_sizes.h"
+#include "runtime/compile/cubin_cache.h"
+#include "runtime/compile/errors.h"
 #include "schedules/choose_by_rule.h"
 #include "schedules/declaration_text.h"
 #include "schedules/plain_schedule.h"
@@ -40,7 +43,7 @@ void require_same_outputs(const std::string& what, const Program& program, const
 }  // namespace
 
 std::string name_of(Provenance origin) {
-    constexpr const char* names[] = {"pinned", "added", "tuned", "by rule", "plain"};
+    constexpr const char* names[] = {"pinned", "added", "tuned", "tuned for its bucket", "by the model", "by rule", "plain"};
     return names[static_cast<int>(origin)];
 }
 
@@ -125,19 +128,31 @@ public:
         return taken(std::move(*program), Provenance::Added, name, "it takes this declaration, and was added last of such");
     }
 
-    /// As tuned, or by choose_schedule.
-    std::optional<Selection> by_rule() try {
+    /// Before a schedule is chosen.
+    void tune(const Registry::Tuner& tuner) try {
         CalledFrom caller(where_);
-        if (!preferences_.tuned)
-            return taken(build(schedules::chosen_schedule(outputs_, target_)), Provenance::Rule, rule_name, "by rule");
+        if (!preferences_.tuned || schedules::is_tuned(outputs_, target_, rule_name)) return;
+        if (tuner)
+            tuner(outputs_, target_);
+        else if (const char* wanted = std::getenv("TW_TUNE"); wanted && *wanted && std::string(wanted) != "off")
+            warn_once(fmt::format("TW_TUNE={} tunes nothing here: the program has to call tune_on_first_use(), of "
+                                  "<tilewright/tune.h>, for its registry",
+                                  wanted));
+    } catch (const StickyError&) {
+        throw;  // nothing runs on the device any more
+    } catch (const Error& problem) {
+        pass_over("tuning", problem.what());
+    }
+
+    /// As tuned, by the model of time, or by choose_schedule alone.
+    std::optional<Selection> chosen() try {
+        CalledFrom caller(where_);
+        const schedules::AllowedSources allowed{
+            .records = preferences_.tuned, .buckets = preferences_.bucket, .model = preferences_.model};
         schedules::TunedSchedule found =
-            schedules::tuned_schedule(outputs_, target_, rule_name, schedules::chosen_schedule);
+            schedules::tuned_schedule(outputs_, target_, rule_name, schedules::chosen_schedule, allowed);
         for (const std::string& why : found.left_out) passed_over_.push_back(why);
-        if (found.record)
-            return taken(build(found.schedule), Provenance::Tuned, rule_name,
-                         fmt::format("as tuned on {}: {}, {:.4f} ms", found.record->device, found.record->tiling,
-                                     found.record->milliseconds));
-        return taken(build(found.schedule), Provenance::Rule, rule_name, "by rule: there is no record of this declaration");
+        return taken(build(found.schedule), origin_of(found.source), rule_name, found.why);
     } catch (const Error& problem) {
         pass_over(rule_name, problem.what());
         return {};
@@ -145,6 +160,11 @@ public:
 
 private:
     static constexpr const char* rule_name = "choose_schedule";
+
+    static Provenance origin_of(schedules::ChoiceSource source) {
+        constexpr Provenance origins[] = {Provenance::Tuned, Provenance::Bucket, Provenance::Model, Provenance::Rule};
+        return origins[static_cast<int>(source)];
+    }
 
     const std::vector<Tensor>& outputs_;
     const Target& target_;
@@ -168,8 +188,10 @@ Selection Registry::select(const std::vector<Tensor>& outputs, const Target& tar
         for (auto each = added_.rbegin(); each != added_.rend(); ++each)
             if (asking.may_take(each->name))
                 if (auto found = asking.added(each->name, each->rule)) return std::move(*found);
-    if (preferences.rule)
-        if (auto found = asking.by_rule()) return std::move(*found);
+    if (preferences.rule) {
+        asking.tune(tuner_);
+        if (auto found = asking.chosen()) return std::move(*found);
+    }
     return asking.taken(build(schedules::plain_schedule(outputs, target)), Provenance::Plain, "plain_schedule",
                         "a thread for each element, as nothing else may or can take it");
 }

@@ -15,15 +15,17 @@ enum class Provenance {
     Pinned,  ///< a program that was pinned for exactly this declaration
     Added,   ///< a rule that was added
     Tuned,   ///< choose_schedule, with the picks of this declaration's record (docs/tuning.md)
+    Bucket,  ///< choose_schedule, with the picks of the record of a declaration like it
+    Model,   ///< choose_schedule, with picks that the model of time expects to be faster by far
     Rule,    ///< choose_schedule
     Plain    ///< a thread for each element
 };
-/// "pinned", "added", "tuned", "by rule", "plain".
+/// "pinned", "added", "tuned", "tuned for its bucket", "by the model", "by rule", "plain".
 std::string name_of(Provenance origin);
 
 /// What select() may take. All that is left out is not asked.
 struct Preferences {
-    bool pinned = true, added = true, tuned = true, rule = true;
+    bool pinned = true, added = true, tuned = true, bucket = true, model = true, rule = true;
     std::vector<std::string> without = {};  ///< pins and rules by their names
 };
 
@@ -54,6 +56,12 @@ public:
         pin(name, outputs, build(schedule), where);
     }
 
+    /// Called by select() before rules are asked, where tuned kernels may be taken and there is no record of the
+    /// declaration: it may measure some, and keep one. What it throws as Error is told by `passed_over`. An empty one
+    /// is none. tune_on_first_use (tuning/tune_on_first_use.h) gives one.
+    using Tuner = std::function<void(const std::vector<Tensor>& outputs, const Target& target)>;
+    void tune_by(Tuner tuner) { tuner_ = std::move(tuner); }
+
     /// Removes the pin or rule. Throws Error, with the names that there are, if there is none.
     void remove(const std::string& name, TW_HERE);
     /// Of pins and rules, in the order in which they are asked.
@@ -77,6 +85,7 @@ private:
 
     std::vector<Pin> pins_;  // the latest last
     std::vector<Added> added_;
+    Tuner tuner_;
 };
 
 }  // namespace tw

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "codegen/cost/predict_time.h"
 #include "dsl/edit.h"
 #include "schedules/calibrated_speeds.h"
 #include "support/error.h"
@@ -121,7 +120,7 @@ std::vector<PredictedPicks> neighbours_of_rule(const std::function<Schedule()>& 
                                                const std::set<std::string>& left_alone) {
     std::vector<PredictedPicks> found;
     for (Made& made : Search(rule, limit, left_alone).run())
-        found.push_back({std::move(made.picks), made.time.seconds, made.time.statements()});
+        found.push_back({std::move(made.picks), std::move(made.time)});
     return found;
 }
 
@@ -131,13 +130,14 @@ std::vector<PredictedPicks> best_by_model(const std::function<Schedule()>& rule,
     constexpr double told_apart = 0.1;
     constexpr double most_statements = 20000;  // about ten seconds of a compiler
     std::vector<PredictedPicks> all = neighbours_of_rule(rule, looked_at * limit);
-    const double best = std::ranges::min(all, {}, &PredictedPicks::seconds).seconds;
+    auto seconds_of = [](const PredictedPicks& each) { return each.time.seconds; };
+    const double best = seconds_of(*std::ranges::min_element(all, {}, seconds_of));
     // Of what the model cannot tell apart, fewer differences from the rule come first.
-    auto step_of = [&](const PredictedPicks& each) { return std::floor(std::log(each.seconds / best) / told_apart); };
+    auto step_of = [&](const PredictedPicks& each) { return std::floor(std::log(seconds_of(each) / best) / told_apart); };
     std::stable_sort(all.begin() + 1, all.end(),
                      [&](const PredictedPicks& a, const PredictedPicks& b) { return step_of(a) < step_of(b); });
     auto hopeless = [&](const PredictedPicks& each) {
-        return !each.picks.empty() && (each.seconds > times_the_best * best || each.statements > most_statements);
+        return !each.picks.empty() && (seconds_of(each) > times_the_best * best || each.time.statements() > most_statements);
     };
     std::erase_if(all, hopeless);
     if (all.size() > limit) all.resize(std::max<size_t>(limit, 1));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/cost/predict_time.h"
 #include "schedules/choose.h"
 #include "schedules/tuned_declarations.h"
 
@@ -29,12 +30,10 @@ std::vector<Candidate> candidates(const std::vector<Tensor>& outputs, const Targ
 
 struct PredictedPicks {
     Picks picks;
-    double seconds;     ///< by the model of time
-    double statements;  ///< of the kernels' text: how long compiling takes follows it
+    codegen::Prediction time;
 };
 /// The same as picks alone, of whatever makes a schedule; `rule` is called on this thread. Choices of what is left
-/// alone
-/// ("tiles") stay as the rule has them.
+/// alone ("tiles") stay as the rule has them.
 std::vector<PredictedPicks> neighbours_of_rule(const std::function<Schedule()>& rule, size_t limit,
                                                const std::set<std::string>& left_alone = {});
 /// Of several times as many, the rule's first, then those that the model of time expects to be fastest, without those

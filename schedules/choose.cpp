@@ -22,6 +22,7 @@
 #include "schedules/redeclare_convolutions.h"
 #include "schedules/repeated_elements.h"
 #include "schedules/scan_rows.h"
+#include "schedules/scattered.h"
 #include "schedules/share_reduction.h"
 #include "schedules/sums_together.h"
 #include "schedules/tiled_product.h"
@@ -178,7 +179,7 @@ private:
         if (auto reason = why_one_by_one(c, outputs_, target_)) notes_.push_back(*reason);
     }
 
-    bool scatters_or_scans(Stage of) const { return wants_sorting(unscheduled_, of) || scanned_loop(unscheduled_, of); }
+    bool scatters_or_scans(Stage of) const { return unscheduled_.scatters(of) || scanned_loop(unscheduled_, of); }
 
     std::optional<Schedule> choose_rows() {
         auto is_taken = [&](const OperationRef& operation) {
@@ -357,8 +358,8 @@ private:
             stored.insert(stored.end(), outputs_.begin(), outputs_.end());
             for (const RedeclaredDepthwise& depthwise : declared_.depthwise) stored.push_back(depthwise.result);
             schedule_copy(s, *copy, stored);
-        } else if (wants_sorting(s, stage))
-            spread_sorted(s, s.scatter(stage));
+        } else if (schedule_scattered(s, stage))
+            return;
         else if (const auto along = scanned_loop(s, stage))
             schedule_scan(s, stage, *along);
         else if (!s.reduces(stage))

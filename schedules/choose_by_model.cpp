@@ -4,10 +4,7 @@
 #include <set>
 #include <string>
 
-#include <fmt/format.h>
-
 #include "codegen/cost/predict_time.h"
-#include "dsl/edit.h"
 #include "schedules/calibrated_speeds.h"
 #include "support/error.h"
 
@@ -33,14 +30,13 @@ double floor_of(const codegen::Prediction& time, const Target& target, const cod
     return seconds;
 }
 
-/// What products are tiled by is chosen by models that were fitted to them; a plain schedule is nothing to come back
+/// What products are tiled by is chosen by models that were fitted to them; how many terms a row finds, data say; a
+/// plain schedule is nothing to come back
 /// to.
-const std::set<std::string> left_to_the_rule{"tiles", "tiling", "schedule"};
+const std::set<std::string> left_to_the_rule{"tiles", "tiling", "schedule", "terms"};
 bool multiplies_matrices(const codegen::KernelPrediction& kernel) { return kernel.work.of_block.unit_cycles > 0; }
 
-}  // namespace
-
-std::optional<PredictedPicks> faster_by_model(const std::function<Schedule()>& rule, const Schedule& by_rule) {
+std::optional<Picks> searched(const std::function<Schedule()>& rule, const Schedule& by_rule) {
     const codegen::DeviceSpeeds& speeds = calibrated_speeds(by_rule.target());
     const codegen::Prediction today = codegen::predict_time(by_rule.tree(), by_rule.target(), speeds);
     const double floor = floor_of(today, by_rule.target(), speeds);
@@ -48,25 +44,21 @@ std::optional<PredictedPicks> faster_by_model(const std::function<Schedule()>& r
     if (today.statements() > long_text || std::ranges::any_of(today.kernels, multiplies_matrices)) return {};
     std::vector<PredictedPicks> all = neighbours_of_rule(rule, looked_at, left_to_the_rule);
     const double most_statements = std::max(longer_text * today.statements(), short_text);
-    std::erase_if(all,
-                  [&](const PredictedPicks& each) { return !each.picks.empty() && each.statements > most_statements; });
-    const PredictedPicks& best = *std::ranges::min_element(all, {}, &PredictedPicks::seconds);
-    if (best.picks.empty() || best.seconds > (1 - least_gain) * today.seconds) return {};
-    return best;
+    std::erase_if(all, [&](const PredictedPicks& each) {
+        return !each.picks.empty() && each.time.statements() > most_statements;
+    });
+    const PredictedPicks& best =
+        *std::ranges::min_element(all, {}, [](const PredictedPicks& each) { return each.time.seconds; });
+    if (best.picks.empty() || best.time.seconds > (1 - least_gain) * today.seconds) return {};
+    return best.picks;
 }
 
-Schedule choose_by_model(const std::function<Schedule()>& rule) {
-    Schedule by_rule = rule();
-    if (Choices::current()) return by_rule;
-    try {
-        const auto faster = faster_by_model(rule, by_rule);
-        if (!faster) return by_rule;
-        Schedule s = schedule_with(faster->picks, rule);
-        Edit::note(s, fmt::format("by the model of time, not as by rule: {}", picks_text(faster->picks)));
-        return s;
-    } catch (const Error&) {  // what the rule's schedule lacks, build() tells
-        return by_rule;
-    }
+}  // namespace
+
+std::optional<Picks> faster_by_model(const std::function<Schedule()>& rule, const Schedule& by_rule) try {
+    return searched(rule, by_rule);
+} catch (const Error&) {  // what the rule's schedule lacks, build() tells
+    return {};
 }
 
 }  // namespace tw::schedules

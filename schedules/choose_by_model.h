@@ -11,11 +11,8 @@ namespace tw::schedules {
 /// Picks of the rule's choices that should take less time than `by_rule`, its schedule, by a share that is beyond the
 /// model's errors; nothing where there are none, or where the rule's should be about as fast as memory allows: then
 /// nothing is searched. Nor is it where tensor cores multiply, whose tilings have a model of their own, as tiles of
-/// other products have, or where the text is long. A dozen candidates (neighbours_of_rule) at most are lowered.
-std::optional<PredictedPicks> faster_by_model(const std::function<Schedule()>& rule, const Schedule& by_rule);
-
-/// The rule's schedule, or the one with these picks, which says so in explain(). While choices live (choices.h),
-/// theirs.
-Schedule choose_by_model(const std::function<Schedule()>& rule);
+/// other products have, or where the text is long, or does not lower. A dozen candidates (neighbours_of_rule) at most
+/// are lowered.
+std::optional<Picks> faster_by_model(const std::function<Schedule()>& rule, const Schedule& by_rule);
 
 }  // namespace tw::schedules

@@ -10,7 +10,6 @@ namespace tw::schedules {
 Schedule choose_by_rule(const std::vector<Tensor>& outputs, const Target& target);
 
 /// The same, or plain_schedule where that is picked (choices.h): the rule that records of "choose_schedule" are of.
-/// Where no choices live, other ones than the rule's if the model of time expects them to be faster (choose_by_model.h).
 Schedule chosen_schedule(const std::vector<Tensor>& outputs, const Target& target);
 
 }  // namespace tw::schedules

@@ -28,7 +28,7 @@ struct Vectors {
 };
 
 bool has_columns(const RowGroup& group, const Operation& operation) {
-    return !own_reduction(operation) && operation.shape.size() > group.rows.size();
+    return !own_reduction(operation) && group.axes_of(operation).has_columns();
 }
 
 Vectors vectors_of(const RowGroup& group) {
@@ -157,7 +157,8 @@ std::vector<RowSchedule> row_schedules(const RowGroup& group) {
     constexpr int64_t threads_of_warp = 32;
     const bool is_short = threads.keep && threads.threads <= threads_of_warp;
     if (is_short) found.push_back({.threads = threads});
-    if (reductions_of(group) != 1 && (!threads.keep || !stores_rows) && reads_in_exponents(group)) {
+    const bool may_stream = group.split.empty() && reductions_of(group) != 1 && (!threads.keep || !stores_rows);
+    if (may_stream && reads_in_exponents(group)) {
         const bool aligns = vectors.neighbours < vectors.widest && group.columns >= long_vectors * vectors.widest;
         if (aligns)
             found.push_back({.streams = true,
@@ -248,13 +249,17 @@ void schedule_rows(Schedule& s, const RowGroup& group, const RowSchedule& how) {
     };
     std::ranges::stable_sort(results, {}, rank);
     std::set<int> ids;
-    for (const Tensor& t : tensors_of(group)) ids.insert(s[t].id);
+    std::vector<SplitRows> split;
+    for (const Tensor& t : tensors_of(group)) {
+        ids.insert(s[t].id);
+        if (group.split.contains(t.operation().get())) split.push_back({t, group.columns});
+    }
     std::vector<Stage> stages = s.all_stages();
     std::erase_if(stages, [&](const Stage& stage) { return !ids.count(stage.id); });
     if (how.streams)
         schedule_streamed_rows(s, results, stages, how.chunks, how.aligned);
     else
-        schedule_cooperative_rows(s, results, stages, how.threads);
+        schedule_cooperative_rows(s, results, stages, how.threads, split);
 }
 
 std::string text_of(const RowGroup& group, const RowSchedule& how) {

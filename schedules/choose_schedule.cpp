@@ -1,6 +1,5 @@
 #include "schedules/choices.h"
 #include "schedules/choose.h"
-#include "schedules/choose_by_model.h"
 #include "schedules/choose_by_rule.h"
 #include "schedules/plain_schedule.h"
 #include "schedules/tuned_declarations.h"
@@ -9,10 +8,8 @@
 namespace tw::schedules {
 
 Schedule chosen_schedule(const std::vector<Tensor>& outputs, const Target& target) {
-    return choose_by_model([&] {
-        const std::string way = pick("", "schedule", {"chosen", "plain"}, "chosen");
-        return way == "plain" ? plain_schedule(outputs, target) : choose_by_rule(outputs, target);
-    });
+    const std::string way = pick("", "schedule", {"chosen", "plain"}, "chosen");
+    return way == "plain" ? plain_schedule(outputs, target) : choose_by_rule(outputs, target);
 }
 
 Schedule ChooseSchedule::operator()(const std::vector<Tensor>& outputs, const Target& target,

@@ -15,7 +15,8 @@ namespace {
 constexpr int64_t elements_wanted = 40;  // of a row, in a thread's registers
 constexpr int64_t most_kept = 64;        // more than that spills, or leaves too few threads to hide latency
 constexpr int64_t terms_of_means = 160;  // of a thread: what combining running means of threads takes is a third then
-constexpr int64_t most_vectors = 4;      // of a thread's part, whose number of terms is known
+constexpr int64_t most_vectors = 4;      // of a thread's part, whose number of terms is known,
+constexpr int64_t terms_of_part = 8;     // and of single elements so many: more would not be unrolled
 
 /// Neighbouring threads get neighbouring vectors of the row. `whole`: those that all have are loaded without masks, so
 /// that none waits for another.
@@ -66,8 +67,9 @@ struct Parts {
 Parts in_parts(Schedule& s, const StageRef& stage, const RowThreads& shape) {
     const int64_t vectors = shape.threads * shape.neighbours, columns = as_constant(s.extent(s.reduce(stage))).value();
     const int64_t all = (columns + vectors - 1) / vectors;
-    int64_t together = std::clamp<int64_t>(all, 1, most_vectors);
-    while (all < most_vectors * most_vectors && all % together != 0) --together;  // of many, few are left over
+    const int64_t most = std::max(most_vectors, terms_of_part / shape.neighbours);
+    int64_t together = std::clamp<int64_t>(all, 1, most);
+    while (all < most_vectors * most && all % together != 0) --together;  // of many, few are left over
     auto [step, in_step] = s.split(s.reduce(stage), vectors * together, Tail::Mask, {"step", "in_step"});
     auto [vector, in_vector] = s.split(in_step, vectors, {"vector", "in_vector"});
     auto [share, element] = s.split(in_vector, shape.neighbours, {"share", "element"});
@@ -105,16 +107,32 @@ size_t rank_of_rows(const Schedule& s, const std::vector<Stage>& stages) {
     return s.data_loops(stages.front()).size() - 1;
 }
 
-bool has_columns(const Schedule& s, const StageRef& stage, size_t rank) {
-    return !s.reduces(stage) && s.data_loops(stage).size() > rank;
+/// How many dimensions of each stage run along columns, where some do; `split` are those whose last runs along both.
+std::map<int, size_t> dimensions_of_columns(const Schedule& s, const std::vector<Stage>& stages, size_t rank,
+                                            const std::map<int, int64_t>& split) {
+    std::map<int, size_t> found;
+    for (const Stage& stage : stages) {
+        if (s.reduces(stage)) continue;
+        const size_t all = s.data_loops(stage).size();
+        if (const size_t own = split.contains(stage.id) ? 1 : all - std::min(all, rank); own > 0) found[stage.id] = own;
+    }
+    return found;
+}
+
+/// Those along rows, of the stage that leads.
+std::vector<Loop> loops_of_rows(Schedule& s, const Stage& stage, size_t rank, const std::map<int, int64_t>& split) {
+    std::vector<Loop> rows = s.data_loops(stage);
+    if (const auto found = split.find(stage.id); found != split.end())
+        rows.back() = s.split(rows.back(), found->second, {"row_of_axis", "column"})[0];
+    rows.resize(rank);
+    return rows;
 }
 
 /// Reductions along rows of known lengths whose combining divides.
-std::vector<Stage> dividing_stages(const Schedule& s, const std::vector<Stage>& stages, const RowThreads& shape) {
+std::vector<Stage> dividing_stages(const Schedule& s, const std::vector<Stage>& stages) {
     std::vector<Stage> found;
     for (const Stage& stage : stages)
-        if (shape.neighbours > 1 && !s.data_loops(stage).empty() && divides(s, stage) &&
-            as_constant(s.extent(s.reduce(stage))))
+        if (!s.data_loops(stage).empty() && divides(s, stage) && as_constant(s.extent(s.reduce(stage))))
             found.push_back(stage);
     return found;
 }
@@ -181,11 +199,12 @@ RowThreads row_threads(int64_t columns, int64_t neighbours) {
 
 void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& given, std::source_location where) {
     CalledFrom caller(where);
-    schedule_cooperative_rows(s, {y}, producers_of(s, s[y]), given, where);
+    schedule_cooperative_rows(s, {y}, producers_of(s, s[y]), given, {}, where);
 }
 
 void schedule_cooperative_rows(Schedule& s, const std::vector<Tensor>& results, const std::vector<Stage>& made,
-                               const RowThreads& given, std::source_location where) {
+                               const RowThreads& given, const std::vector<SplitRows>& split,
+                               std::source_location where) {
     CalledFrom caller(where);
     const Tensor& y = results.at(0);
     const Stage last = s[y];
@@ -199,23 +218,21 @@ void schedule_cooperative_rows(Schedule& s, const std::vector<Tensor>& results, 
                "elements: no rows are left; name what has elements for each row, or a reduction, or take "
                "schedule_serial_rows, a thread a row",
                y.name(), s.data_loops(y).size());
+    std::map<int, int64_t> columns_of_split;
+    for (const SplitRows& each : split) columns_of_split[s[each.of].id] = each.columns;
+    std::map<int, size_t> along_columns = dimensions_of_columns(s, stages, rank, columns_of_split);
     const bool kept = given.keep && std::ranges::any_of(stages, [&](const Stage& stage) {
-                          return stage.id != last.id && has_columns(s, stage, rank) && s.readers(stage).size() > 1;
+                          return stage.id != last.id && along_columns.contains(stage.id) && s.readers(stage).size() > 1;
                       });
-    const std::vector<Stage> dividing = dividing_stages(s, stages, given);
+    const std::vector<Stage> dividing = dividing_stages(s, stages);
     const RowThreads shape = fewer_threads(s, stages, given, kept, !dividing.empty());
     std::map<int, Parts> parts;
     for (const Stage& stage : dividing) parts.emplace(stage.id, in_parts(s, stage, shape));
-    std::map<int, size_t> along_columns;  // how many dimensions
-    for (const Stage& stage : stages)
-        if (has_columns(s, stage, rank)) along_columns[stage.id] = s.data_loops(stage).size() - rank;
     const auto stored_columns =
         std::ranges::count_if(along_columns, [&](const auto& each) { return stored.contains(each.first); });
     const int64_t kept_elements =
         columns_of(s, stages) * (static_cast<int64_t>(along_columns.size()) - static_cast<int64_t>(stored_columns));
-    std::vector<Loop> rows = s.data_loops(y);
-    rows.resize(rank);
-    Loop row = bind_rows(s, rows, shape.rows);
+    Loop row = bind_rows(s, loops_of_rows(s, last, rank, columns_of_split), shape.rows);
     std::vector<Stage> shared;
     auto share = [&](const Stage& stage) {
         if (const auto own = parts.find(stage.id); own != parts.end())

@@ -25,9 +25,15 @@ Loop bind_rows(Schedule& s, const std::vector<Loop>& loops, int64_t rows_of_bloc
 /// rows read is a kernel of its own.
 void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& shape, TW_HERE);
 
+/// Elements whose last dimension holds rows and their columns: x(i, group * 32 + k).
+struct SplitRows {
+    Tensor of;
+    int64_t columns;  ///< of a row
+};
+
 /// The same of several results over these rows, of which none reads another, and of these stages alone, the results
 /// among them, producers first: others that they read are kernels of their own.
 void schedule_cooperative_rows(Schedule& s, const std::vector<Tensor>& results, const std::vector<Stage>& made,
-                               const RowThreads& shape, TW_HERE);
+                               const RowThreads& shape, const std::vector<SplitRows>& split = {}, TW_HERE);
 
 }  // namespace tw::schedules

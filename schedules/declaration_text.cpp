@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <map>
 
 #include <fmt/format.h>
@@ -16,7 +17,8 @@ namespace {
 /// Numbers nodes in the order in which they are met.
 class Writer {
 public:
-    explicit Writer(const std::vector<Tensor>& outputs) : operations_(operations_of(outputs)) {
+    Writer(const std::vector<Tensor>& outputs, bool is_of_bucket)
+        : operations_(operations_of(outputs)), is_of_bucket_(is_of_bucket) {
         for (const auto& operation : operations_) write(*operation);
         text_ += "outputs";
         for (const Tensor& output : outputs)
@@ -66,9 +68,9 @@ private:
     }
 
     std::string own_text(const Expr& expr) {
-        if (const IntConstant* n = expr.as<IntConstant>()) return fmt::format("int {}", n->value);
+        if (const IntConstant* n = expr.as<IntConstant>()) return is_of_bucket_ ? like(n->value) : exactly(n->value);
         if (const FloatConstant* n = expr.as<FloatConstant>())
-            return fmt::format("float {:x}", std::bit_cast<uint64_t>(n->value));
+            return is_of_bucket_ ? "float" : fmt::format("float {:x}", std::bit_cast<uint64_t>(n->value));
         if (const Variable* n = expr.as<Variable>()) return variable_text(*n);
         if (const Unary* n = expr.as<Unary>()) return fmt::format("unary {}", static_cast<int>(n->op));
         if (const Binary* n = expr.as<Binary>()) return fmt::format("binary {}", static_cast<int>(n->op));
@@ -80,9 +82,20 @@ private:
         return expr.as<Select>() ? "select" : "cast";
     }
 
+    static std::string exactly(int64_t value) { return fmt::format("int {}", value); }
+    static std::string like(int64_t value) {
+        constexpr int64_t least = 16, most_divisor = 16;
+        if (value < least) return exactly(value);
+        const int64_t divisor = std::min(int64_t{1} << std::countr_zero(static_cast<uint64_t>(value)), most_divisor);
+        return fmt::format("int about 2^{} by {}", std::lround(std::log2(static_cast<double>(value))), divisor);
+    }
+
     /// Axes are told apart by their numbers; scalars and sizes are given by name.
     std::string variable_text(const Variable& variable) {
-        auto bound = [](const std::optional<int64_t>& value) { return value ? std::to_string(*value) : "-"; };
+        const bool is_told = is_of_bucket_ && variable.extent.defined();  // an index ends where its extent says
+        auto bound = [&](const std::optional<int64_t>& value) {
+            return value && !is_told ? std::to_string(*value) : "-";
+        };
         const std::string name = variable.kind == VariableKind::Index ? "" : variable.name;
         return fmt::format("variable {} {}:{} {} {} {} {}", static_cast<int>(variable.kind), name.size(), name,
                            bound(variable.min), bound(variable.max), variable.multiple_of, number(variable.extent));
@@ -97,6 +110,7 @@ private:
     }
 
     std::vector<std::shared_ptr<const Operation>> operations_;
+    const bool is_of_bucket_;
     std::map<const ExprNode*, size_t> numbers_;
     std::string text_;
 };
@@ -109,13 +123,16 @@ int depth_of_all(const std::vector<Tensor>& outputs) {
     return depth;
 }
 
-}  // namespace
-
-std::string declaration_text(const std::vector<Tensor>& outputs) {
+std::string written(const std::vector<Tensor>& outputs, bool is_of_bucket) {
     std::string text;
-    with_room_for(depth_of_all(outputs), [&] { text = Writer(outputs).text(); });
+    with_room_for(depth_of_all(outputs), [&] { text = Writer(outputs, is_of_bucket).text(); });
     return text;
 }
+
+}  // namespace
+
+std::string declaration_text(const std::vector<Tensor>& outputs) { return written(outputs, false); }
+std::string bucket_text(const std::vector<Tensor>& outputs) { return written(outputs, true); }
 
 std::string declaration_name(const std::vector<Tensor>& outputs, const std::string& text) {
     std::vector<std::string> names;

@@ -184,7 +184,7 @@ private:
     std::optional<Expr> start_of(const RowGroup& group, const Operation& reader, const Read& read) const {
         const RowAxes axes = group.axes_of(reader);
         if (read.guarded) return {};
-        const auto start = row_start({Tensor(read.operation, read.output), read.indices}, axes);
+        const auto start = row_start({Tensor(read.operation, read.output), group.at_axes(reader, read.indices)}, axes);
         if (!start) return {};
         Substitution names;
         const RowAxes first = group.axes_of(*group.made[0]);
@@ -320,9 +320,9 @@ private:
             if (!read) return {};
             if (is_member)
                 if (const Tensor row = kept_copy(*operation, *read, context); row.defined()) {
-                    const RowAxes axes = groups_[static_cast<size_t>(context)].axes_of(*operation);
-                    std::vector<Expr> at = axes.rows;
-                    at.push_back(axes.column());
+                    const RowGroup& group = groups_[static_cast<size_t>(context)];
+                    std::vector<Expr> at = group.row_of(*operation);
+                    at.push_back(group.column_of(*operation));
                     return make_expr(e.type(), Read{row.operation(), 0, at});
                 }
             const Tensor other = seen(read->operation, read->output, context);
@@ -357,7 +357,8 @@ private:
             const std::vector<Expr> digits = digits_of(at.back(), extents_of(axes.columns));
             for (size_t d = 0; d < digits.size(); ++d) places.emplace_back(axes.columns[d], digits[d]);
             std::vector<Operand> indices;
-            for (const Expr& index : read.indices) indices.emplace_back(simplify(substitute(index, places)));
+            for (const Expr& index : group.at_axes(reader, read.indices))
+                indices.emplace_back(simplify(substitute(index, places)));
             return of.read(indices);
         };
         return compute(names_.take(of.name() + "_row"), shape, body, reader.where);

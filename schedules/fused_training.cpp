@@ -4,7 +4,7 @@
 #include <regex>
 
 #include "dsl/philox.h"
-#include "schedules/choose.h"
+#include "schedules/choose_in_place.h"
 
 namespace tw::schedules {
 namespace {
@@ -263,15 +263,6 @@ const std::vector<FusedKernel>& fused_kernels() {
     return all;
 }
 
-Schedule fused_schedule(const Declared& declared, const Target& target) {
-    Schedule s = choose_schedule(declared.outputs, target);
-    const std::vector<Tensor> outputs = s.outputs();
-    for (const auto& [out, in] : declared.in_place)
-        for (size_t k = 0; k < outputs.size(); ++k)
-            if (declared.outputs[k].same(out)) s.in_place(outputs[k], in);
-    return s;
-}
-
 std::optional<CatalogEntry> fused_entry(const std::string& name) {
     static const std::regex form("fused_([a-z_]+)_([0-9]{1,10}(?:x[0-9]{1,10})*)"), number("[0-9]+");
     std::smatch match;
@@ -289,7 +280,7 @@ std::optional<CatalogEntry> fused_entry(const std::string& name) {
         }
         const Declared declared = kernel.declare(extents);
         return CatalogEntry{name, kernel.description, flops,
-                            [declared](const Target& target) { return fused_schedule(declared, target); },
+                            [declared](const Target& target) { return choose_in_place(declared, target); },
                             bytes_of_all(declared)};
     }
     return {};

@@ -49,8 +49,6 @@ struct FusedKernel {
 };
 const std::vector<FusedKernel>& fused_kernels();
 
-/// choose_schedule of it, results in the memory that they overwrite.
-Schedule fused_schedule(const Declared& declared, const Target& target);
 /// Reads "fused_layernorm_backward_32768x768"; nothing if it is no such name.
 std::optional<CatalogEntry> fused_entry(const std::string& name);
 

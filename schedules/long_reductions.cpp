@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <optional>
 
 #include "dsl/simplify.h"
@@ -18,6 +19,9 @@ constexpr int64_t least_terms = 8;       // a thread: loads that it can have in 
 constexpr int64_t few_blocks = 264;      // two for each multiprocessor of a large GPU: below, each has fewer terms
 
 constexpr int64_t most_rows = 32;  // a thread, that its block reduces alone
+// Of rows that are no whole vectors: the same sectors are read by one warp, soon after each other, by many blocks of
+// few rows; fastest on an H200, of 2 to 33088 rows of 301 to 60412 columns.
+constexpr int64_t lanes_of_pieces = 8, rows_of_pieces = 16, blocks_of_pieces = 8192, terms_of_pieces = 4;
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -28,7 +32,8 @@ std::vector<Loop> reduce_loops(const Schedule& s, Stage stage) {
 }
 
 /// A column tile a block (of each iteration of the loops around columns), vectors along columns, threads that share the
-/// terms. Of rows that are no whole vectors, neighbouring threads read neighbouring elements.
+/// terms. Of rows that are no whole vectors, neighbouring threads read neighbouring elements, or such vectors as the
+/// rows are made of.
 void schedule_columns(Schedule& s, Stage stage, Loop rows, const ColumnThreads& shape) {
     std::vector<Loop> others = s.data_loops(stage);
     const Loop columns = others.back();
@@ -36,24 +41,42 @@ void schedule_columns(Schedule& s, Stage stage, Loop rows, const ColumnThreads& 
     std::optional<Loop> outer;
     if (!others.empty()) outer = others.size() > 1 ? s.fuse(others, "others") : others[0];
     const auto count = as_constant(s.extent(columns));
-    const bool whole = !count || *count % shape.neighbours == 0;
-    auto [tile, first, second] = whole ? s.split(columns, {shape.lanes * shape.neighbours, shape.neighbours},
-                                                 Tail::Mask, {"tile", "column", "element"})
-                                       : s.split(columns, {shape.lanes * shape.neighbours, shape.lanes}, Tail::Mask,
-                                                 {"tile", "element", "column"});
-    const Loop column = whole ? first : second, element = whole ? second : first;
+    const int64_t vector = count ? std::gcd(*count, shape.neighbours) : shape.neighbours;
+    const bool has_pieces = vector < shape.neighbours;
+    auto named = [&](bool is_last, const char* name) { return is_last && vector == 1 ? "column" : name; };
+    const auto [tile, in_tile] =
+        s.split(columns, shape.lanes * shape.neighbours, Tail::Mask, {"tile", named(!has_pieces, "in_tile")});
+    std::vector<Loop> pieces;  // of a thread's
+    Loop inside = in_tile;
+    if (has_pieces) {
+        const auto [piece, in_piece] = s.split(in_tile, shape.lanes * vector, {"piece", named(true, "in_piece")});
+        pieces.push_back(piece);
+        inside = in_piece;
+    }
+    Loop column = inside;
+    std::vector<Loop> elements;
+    if (vector > 1) {
+        const auto [first, element] = s.split(inside, vector, {"column", "element"});
+        column = first;
+        elements.push_back(element);
+    }
     auto [step, row] = s.split(rows, shape.rows, Tail::Mask, {"step", "row"});
-    if (outer)
-        s.order({*outer, tile, row, column, step, element});
-    else
-        s.order({tile, row, column, step, element});
+    std::vector<Loop> order{tile, row, column, step};
+    if (outer) order.insert(order.begin(), *outer);
+    Loop together = step;
+    if (shape.steps > 1) {
+        const auto [round, inner] = s.split(step, shape.steps, Tail::Mask, {"round", "step"});
+        order.back() = round;
+        order.push_back(inner);
+        together = inner;
+    }
+    for (const auto* part : {&pieces, &elements}) order.insert(order.end(), part->begin(), part->end());
+    s.order(order);
     s.bind(outer ? s.fuse(*outer, tile, "block") : tile, grid.x);
     s.bind({row, column}, thread);
-    if (shape.neighbours == 1) return;
-    if (whole)
-        s.bind(element, tw::vector);
-    else
-        s.unroll(element);
+    if (shape.steps > 1) s.unroll(together);
+    for (const Loop& piece : pieces) s.unroll(piece);
+    for (const Loop& element : elements) s.bind(element, tw::vector);
 }
 
 }  // namespace
@@ -64,6 +87,8 @@ ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours, 
                   {{"rows", rows, 0}, {"columns", columns, 0}, {"neighbours", neighbours}, {"others", others, 0}},
                   where);
     ColumnThreads shape{.neighbours = neighbours};
+    const bool in_pieces = columns % neighbours != 0;
+    if (in_pieces) shape.lanes = lanes_of_pieces, shape.rows = rows_of_pieces;
     // Blocks enough without chunks, each of few rows: narrow tiles spare the second kernel.
     const ColumnThreads narrow{.lanes = 8, .rows = 32, .neighbours = neighbours, .chunk = rows};
     if (rows <= narrow.rows * most_rows && columns * others >= narrow.lanes * neighbours * few_blocks) return narrow;
@@ -71,18 +96,23 @@ ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours, 
     shape.rows = std::min<int64_t>(shape.rows, 16);
     int64_t tiles =
         std::max<int64_t>((columns + shape.lanes * neighbours - 1) / (shape.lanes * neighbours) * others, 1);
-    int64_t chunks = std::max<int64_t>(blocks_wanted / tiles, 1);
-    shape.chunk = std::max(round_up((rows + chunks - 1) / chunks, shape.rows * least_terms), shape.rows * least_terms);
+    const int64_t least = shape.rows * (in_pieces ? terms_of_pieces : least_terms);
+    const int64_t chunks = std::max<int64_t>((in_pieces ? blocks_of_pieces : blocks_wanted) / tiles, 1);
+    const bool is_single = std::gcd(columns, neighbours) == 1 && neighbours > 1;
+    shape.chunk = is_single ? least : std::max(round_up((rows + chunks - 1) / chunks, least), least);
     return shape;
 }
 
 void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const ColumnThreads& shape,
                                std::source_location where) {
     CalledFrom caller(where);
-    require_sizes(
-        "column threads",
-        {{"lanes", shape.lanes}, {"rows", shape.rows}, {"neighbours", shape.neighbours}, {"chunk", shape.chunk}},
-        where);
+    require_sizes("column threads",
+                  {{"lanes", shape.lanes},
+                   {"rows", shape.rows},
+                   {"neighbours", shape.neighbours},
+                   {"chunk", shape.chunk},
+                   {"steps", shape.steps}},
+                  where);
     const std::vector<Loop> terms = reduce_loops(s, s[y]);
     const Loop row = terms.size() > 1 ? s.fuse(terms, "row") : terms[0];
     if (rows <= shape.chunk) return schedule_columns(s, s[y], row, shape);
@@ -169,6 +199,7 @@ std::optional<ColumnReduction> column_reduction_of(const Tensor& c) {
     // One kernel, whose warps have whole sectors of all rows.
     ColumnThreads threads{.lanes = 32, .rows = 8, .neighbours = neighbours, .chunk = rows};
     if (neighbours > 1 && *columns % neighbours == 0) threads.lanes = 8, threads.rows = 32;
+    if (*columns % neighbours != 0) threads.lanes = 2 * lanes_of_pieces, threads.rows = rows_of_pieces;
     return ColumnReduction{rows, threads};
 }
 

@@ -11,6 +11,7 @@ namespace tw::schedules {
 struct ColumnThreads {
     int64_t lanes = 32, rows = 8, neighbours = 8;
     int64_t chunk = 256;  ///< rows a block; all rows if there are no more
+    int64_t steps = 1;    ///< rows that a thread loads before it adds the first
 };
 /// Chunks of about two waves of blocks on a large GPU, at least 8 rows a thread; `others`: as many matrices of so many
 /// rows and columns. Throws Error if there are no neighbours.

@@ -75,6 +75,7 @@ void pick_columns(const Tensor& c, ColumnReduction& columns) {
     ColumnThreads& threads = columns.threads;
     threads.lanes = pick(c.name(), "lanes", {8, 16, 32, 64}, threads.lanes);
     threads.rows = pick(c.name(), "rows", {1, 2, 4, 8, 16, 32}, threads.rows);
+    threads.steps = pick(c.name(), "steps", {1, 2, 4}, threads.steps);
     threads.chunk = pick(c.name(), "chunk", {64, 128, 256, 512, 1024, columns.rows}, threads.chunk);
 }
 

@@ -72,6 +72,14 @@ RowAxes row_axes(const Operation& operation, size_t rank) {
     return {{operation.axes.begin(), first}, {first, operation.axes.end()}};
 }
 
+RowAxes row_axes(const Operation& operation, size_t rank, const SplitAxes& split) {
+    const auto found = split.find(&operation);
+    if (found == split.end()) return row_axes(operation, rank);
+    RowAxes axes{operation.axes, {found->second.column}};
+    axes.rows.back() = found->second.row;
+    return axes;
+}
+
 std::optional<Expr> row_start(const RowRead& read, const RowAxes& axes) {
     const Operation& of = *read.tensor.operation();
     Expr address = integer(0), stride = integer(1);
@@ -85,6 +93,21 @@ std::optional<Expr> row_start(const RowRead& read, const RowAxes& axes) {
     for (const Expr& row : axes.rows)
         if (!is_constant(row.as<Variable>()->extent, 1) && !contains(start, row)) return {};
     return start;
+}
+
+RowAxes RowGroup::axes_of(const Operation& operation) const { return row_axes(operation, rows.size(), split); }
+std::vector<Expr> RowGroup::at_axes(const Operation& operation, const std::vector<Expr>& indices) const {
+    return indices_in_rows(operation, indices, split);
+}
+std::vector<Expr> RowGroup::row_of(const Operation& operation) const {
+    std::vector<Expr> row = axes_of(operation).rows;
+    if (const auto found = split.find(&operation); found != split.end())
+        row.back() = found->second.in_axis(found->second.axis)[0];
+    return row;
+}
+Expr RowGroup::column_of(const Operation& operation) const {
+    const auto found = split.find(&operation);
+    return found == split.end() ? axes_of(operation).column() : found->second.in_axis(found->second.axis)[1];
 }
 
 bool RowGroup::holds(const OperationRef& operation) const {
@@ -104,6 +127,9 @@ struct Growing {
     int64_t columns = 0;
     std::set<OperationRef> made;
     std::vector<std::pair<Tensor, Expr>> starts;  ///< of the rows that it reads
+    SplitAxes split = {};
+
+    RowAxes axes_of(const Operation& operation) const { return row_axes(operation, rows.size(), split); }
 };
 
 class Grouping {
@@ -158,19 +184,39 @@ private:
 
     // Which group.
 
-    /// Over [rows.., columns..], or over rows alone.
-    static bool fits(const Growing& group, const Operation& operation) {
+    /// Over [rows.., columns..], or [rows.. columns], or over rows alone: then the group knows how.
+    static bool fits(Growing& group, const Operation& operation) {
         const size_t rank = group.rows.size();
+        if (group.split.contains(&operation)) return true;
         if (operation.shape.size() < rank ||
             !std::ranges::equal(std::span(operation.shape).first(rank), group.rows, equal))
-            return false;
+            return split(group, operation);
         const RowAxes axes = row_axes(operation, rank);
         if (own_reduction(operation) && operation.shape.size() != rank) return false;
         return !axes.has_columns() || count_of(extents_of(axes.columns)) == group.columns;
     }
+    /// Whether the last dimension is that of rows and that of columns.
+    static bool split(Growing& group, const Operation& operation) {
+        const size_t rank = group.rows.size();
+        if (rank == 0 || group.columns < 2 || operation.shape.size() != rank || is_reduction(operation)) return false;
+        const auto last = as_constant(operation.shape.back()), rows = as_constant(group.rows.back());
+        if (!last || !rows || *last != *rows * group.columns ||
+            !std::ranges::equal(std::span(operation.shape).first(rank - 1), std::span(group.rows).first(rank - 1),
+                                equal))
+            return false;
+        group.split[&operation] = split_axis(operation.axes.back(), *rows, group.columns);
+        return true;
+    }
     /// At the reader's own row, and its own column.
-    static bool is_aligned(const std::vector<Expr>& at, const Operation& of, const RowAxes& reader) {
+    static bool is_aligned(const Growing& group, std::vector<Expr> at, const Operation& of, const RowAxes& reader) {
         const size_t rank = reader.rows.size();
+        if (const auto found = group.split.find(&of); found != group.split.end()) {
+            const std::vector<Expr> both = found->second.in_axis(at.back());
+            at.back() = both[0];
+            at.push_back(both[1]);
+            return std::ranges::equal(std::span(at).first(rank), reader.rows, equal) && reader.has_columns() &&
+                   equal(at.back(), reader.column());
+        }
         if (at.size() < rank || !std::ranges::equal(std::span(at).first(rank), reader.rows, equal)) return false;
         if (at.size() == rank) return true;
         if (!reader.has_columns()) return false;
@@ -179,10 +225,10 @@ private:
                      reader.column());
     }
     bool reads_aligned(const Growing& group, const OperationRef& operation) const {
-        const RowAxes axes = row_axes(*operation, group.rows.size());
-        return std::ranges::all_of(reads_.at(operation), [&](const RowRead& read) {
+        const RowAxes axes = group.axes_of(*operation);
+        return std::ranges::all_of(reads_of(group, operation), [&](const RowRead& read) {
             return !group.made.count(read.tensor.operation()) ||
-                   (!read.guarded && is_aligned(read.at, *read.tensor.operation(), axes));
+                   (!read.guarded && is_aligned(group, read.at, *read.tensor.operation(), axes));
         });
     }
     bool reads_member(const Growing& group, const OperationRef& operation) const {
@@ -190,13 +236,20 @@ private:
                                    [&](const RowRead& read) { return group.made.count(read.tensor.operation()); });
     }
 
+    /// Over axes of rows and columns.
+    std::vector<RowRead> reads_of(const Growing& group, const OperationRef& operation) const {
+        std::vector<RowRead> reads = reads_.at(operation);
+        for (RowRead& read : reads) read.at = indices_in_rows(*operation, read.at, group.split);
+        return reads;
+    }
+
     /// The rows that an operation reads, over axes of the group.
     std::vector<std::pair<Tensor, Expr>> starts_of(const Growing& group, const OperationRef& operation) const {
-        const RowAxes axes = row_axes(*operation, group.rows.size());
+        const RowAxes axes = group.axes_of(*operation);
         Substitution names;
         for (size_t d = 0; d < axes.rows.size(); ++d) names.emplace_back(axes.rows[d], group.own_axes[d]);
         std::vector<std::pair<Tensor, Expr>> starts;
-        for (const RowRead& read : reads_.at(operation))
+        for (const RowRead& read : reads_of(group, operation))
             if (const auto start = read.guarded ? std::nullopt : row_start(read, axes))
                 starts.emplace_back(read.tensor, simplify(substitute(*start, names)));
         return starts;
@@ -215,7 +268,7 @@ private:
         if (!reduction || !reduction->reducer->commutative || operation->axes.empty()) return {};
         const auto columns = count_of(extents_of(reduction->axes));
         if (!columns) return {};
-        Growing group{operation->shape, {}, *columns, {operation}, {}};
+        Growing group{operation->shape, {}, *columns, {operation}, {}, {}};
         for (const Expr& axis : operation->axes)
             group.own_axes.push_back(make_expr(Type::I64, Variable(*axis.as<Variable>())));
         group.starts = starts_of(group, operation);
@@ -227,11 +280,12 @@ private:
         const bool is_element = !is_reduction(*operation);
         if (!group && !is_element) return;
         for (size_t g = groups_.size(); g-- > 0;) {
-            const Growing& other = groups_[g];
+            Growing other = groups_[g];
             if (!fits(other, *operation) || !reads_aligned(other, operation)) continue;
             if (!belongs(other, operation)) continue;
-            Growing joined = group ? *group : Growing{other.rows, other.own_axes, other.columns, {operation}, {}};
+            Growing joined = group ? *group : Growing{other.rows, other.own_axes, other.columns, {operation}, {}, {}};
             joined.made.insert(other.made.begin(), other.made.end());
+            joined.split.insert(other.split.begin(), other.split.end());
             if (needs_itself(joined.made)) continue;
             joined.starts = all_starts(joined);
             group = std::move(joined);
@@ -253,11 +307,13 @@ private:
     /// Outputs that came before and that these read at their own place, or that read the same rows.
     void take_in(Growing& group) const {
         for (const OperationRef& each : operations_) {
-            const bool is_element = !each->is_input() && is_stored(each) && !is_reduction(*each) && !how_.is_taken(each);
-            if (!is_element || group.made.count(each) || is_grouped(each) || !fits(group, *each)) continue;
+            const bool is_element =
+                !each->is_input() && is_stored(each) && !is_reduction(*each) && !how_.is_taken(each);
+            if (!is_element || group.made.count(each) || is_grouped(each)) continue;
             Growing more = group;
+            if (!fits(more, *each)) continue;
             more.made.insert(each);
-            const bool is_near = belongs(group, each) || std::ranges::any_of(group.made, [&](const OperationRef& own) {
+            const bool is_near = belongs(more, each) || std::ranges::any_of(group.made, [&](const OperationRef& own) {
                                      return std::ranges::any_of(reads_.at(own), [&](const RowRead& read) {
                                          return read.tensor.operation() == each;
                                      });
@@ -265,7 +321,7 @@ private:
             const bool aligned =
                 std::ranges::all_of(more.made, [&](const OperationRef& member) { return reads_aligned(more, member); });
             if (!is_near || !aligned || needs_itself(more.made)) continue;
-            group.made = std::move(more.made);
+            group = std::move(more);
             group.starts = all_starts(group);
         }
     }
@@ -305,19 +361,32 @@ private:
 
     // What comes of it.
 
-    RowGroup finished(const Growing& group) const {
-        RowGroup result{
-            .rows = group.rows, .columns = group.columns, .made = {}, .between = {}, .results = {}, .reads = {}};
+    RowGroup finished(Growing group) const {
+        RowGroup result{.rows = group.rows,
+                        .columns = group.columns,
+                        .made = {},
+                        .between = {},
+                        .results = {},
+                        .reads = {},
+                        .split = {}};
         for (const OperationRef& operation : operations_)
             if (group.made.count(operation)) {
                 result.made.push_back(operation);
-                result.reads.emplace_back(operation, reads_.at(operation));
+                result.reads.emplace_back(operation, reads_of(group, operation));
                 if (outputs_.count(operation) || how_.is_copy(operation) || is_read_elsewhere(group, operation))
                     result.results.push_back(operation);
             }
         for (size_t k = operations_.size(); k-- > 0;)
             if (stands_between(result, group, operations_[k])) result.between.push_back(operations_[k]);
         std::ranges::reverse(result.between);
+        auto is_it = [](const Operation* operation) {
+            return [operation](const OperationRef& each) { return each.get() == operation; };
+        };
+        std::erase_if(group.split, [&](const auto& each) {
+            return std::ranges::none_of(result.made, is_it(each.first)) &&
+                   std::ranges::none_of(result.between, is_it(each.first));
+        });
+        result.split = std::move(group.split);
         return result;
     }
     bool is_read_elsewhere(const Growing& group, const OperationRef& operation) const {
@@ -328,19 +397,21 @@ private:
         });
     }
     /// Readers come first.
-    bool stands_between(const RowGroup& result, const Growing& group, const OperationRef& operation) const {
+    bool stands_between(const RowGroup& result, Growing& group, const OperationRef& operation) const {
         const auto readers = readers_.find(operation);
         if (operation->is_input() || is_stored(operation) || readers == readers_.end() || !fits(group, *operation))
             return false;
         return std::ranges::all_of(readers->second, [&](const OperationRef& reader) {
             if (!result.holds(reader)) return false;
-            const RowAxes axes = result.axes_of(*reader);
+            const RowAxes axes = group.axes_of(*reader);
             bool aligned = true;
             for (const Operation::Output& output : reader->outputs)
                 visit(output.body, [&](const Expr& e) {
                     const Read* read = e.as<Read>();
                     if (read && read->operation == operation)
-                        aligned = aligned && !read->guarded && is_aligned(read->indices, *operation, axes);
+                        aligned =
+                            aligned && !read->guarded &&
+                            is_aligned(group, indices_in_rows(*reader, read->indices, group.split), *operation, axes);
                 });
             return aligned;
         });

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dsl/tensor.h"
+#include "schedules/split_axis.h"
 
 namespace tw::schedules {
 
@@ -31,6 +32,8 @@ struct RowAxes {
     Expr column() const;  ///< its number in the row
 };
 RowAxes row_axes(const Operation& operation, size_t rank);
+/// The same, with the parts of its last axis if that is split.
+RowAxes row_axes(const Operation& operation, size_t rank, const SplitAxes& split);
 
 /// An element that an operation reads: indices over the operation's axes and those of its reduction.
 struct RowRead {
@@ -51,9 +54,17 @@ struct RowGroup {
     std::vector<OperationRef> results;  ///< of those made, outputs and what else is read elsewhere
 
     bool holds(const OperationRef& operation) const;
-    RowAxes axes_of(const Operation& operation) const { return row_axes(operation, rows.size()); }
+    /// With those of its split axis, if it has one.
+    RowAxes axes_of(const Operation& operation) const;
+    /// Of the operation, over axes_of().
+    std::vector<Expr> at_axes(const Operation& operation, const std::vector<Expr>& indices) const;
+    /// The row, and the column's number in it, over the operation's own axes.
+    std::vector<Expr> row_of(const Operation& operation) const;
+    Expr column_of(const Operation& operation) const;
     /// What those that are made read, through elements that lie in no memory, of rows and of each column.
     std::vector<std::pair<OperationRef, std::vector<RowRead>>> reads;
+    /// Elements of rows that lie side by side along the operation's last dimension: x(i, group * 32 + k).
+    SplitAxes split;
 };
 
 struct RowGrouping {
@@ -64,7 +75,8 @@ struct RowGrouping {
 };
 
 /// Reductions of rows of at least one dimension whose terms are elements that lie side by side, by reducers that are
-/// commutative, over the same rows, and outputs over these rows, with or without columns. In a group each reads others
+/// commutative, over the same rows, and outputs over these rows, with or without columns, or whose last dimension is
+/// that of rows and that of columns in one (SplitAxis). In a group each reads others
 /// at its own row, and at its own column, or shares a row with one of them. No group needs itself through others.
 std::vector<RowGroup> row_groups(const std::vector<Tensor>& outputs, const RowGrouping& how = {});
 /// A thread for each of a single reduction's short rows does as well.

@@ -1,5 +1,4 @@
 #include "schedules/scattered.h"
-#include "schedules/require_sizes.h"
 #include "support/error.h"
 
 #include <algorithm>
@@ -7,14 +6,21 @@
 #include <numeric>
 
 #include "dsl/walk.h"
+#include "schedules/choices.h"
 #include "schedules/producers.h"
+#include "schedules/share_reduction.h"
+#include "schedules/take_steps.h"
 
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t lanes = 32, rows_of_block = 4;
-constexpr int64_t most_each = 8;        // elements that a thread updates, all loaded before
-constexpr int64_t warps_wanted = 4096;  // about two waves of a large GPU's
+constexpr int64_t lanes = 32, searching_rows = 4;  // of a block
+constexpr int64_t most_each = 8;                   // elements that a thread updates, all loaded before
+constexpr int64_t warps_wanted = 4096;             // about two waves of a large GPU's
+constexpr int64_t steps_of_tile = 4;               // of a warp, in registers
+// Instructions of warps: of looking at 32 terms, of a tile's elements without any, and of all parts of rows together.
+constexpr double of_a_search = 5, of_a_tile = 30, most_of_parts = 5e7;
+constexpr int64_t stored_vector = 4;  // elements that a lane stores at once: sectors are whole
 
 /// The tensor that the terms of y take along its last axis.
 std::optional<Tensor> terms_of(const Tensor& y) {
@@ -27,9 +33,6 @@ std::optional<Tensor> terms_of(const Tensor& y) {
     });
     return found;
 }
-
-/// Elements that a thread stores at once: neighbouring threads store neighbouring pieces, so that sectors are whole.
-int64_t neighbours_of(const Tensor& y, int64_t width) { return std::gcd(16 / bytes_of(y.type()), width); }
 
 /// Threads of a row: of few elements, as many as these are, rounded up to a power of 2.
 int64_t threads_of_row(int64_t width) {
@@ -64,33 +67,21 @@ void schedule_updates(Schedule& s, const Tensor& y, int64_t width) {
     s.bind(thread_of, thread);
 }
 
-/// A block reduces the terms of one row, in their order.
-void schedule_sorted(Schedule& s, const Tensor& y, int64_t width) {
-    const Stage terms = s.scatter(y);
-    const int64_t neighbours = neighbours_of(y, width), vectors = (width + neighbours - 1) / neighbours,
-                  threads = std::clamp<int64_t>((vectors + lanes - 1) / lanes * lanes, lanes, 256);
-    auto [row, column] = s.loops<2>(terms);
-    auto [tile, inside] = s.split(column, threads * neighbours, Tail::Mask, {"tile", "in_tile"});
-    auto [lane, element] = s.split(inside, neighbours, {"t", "element"});
-    s.order({row, tile, lane, s.reduce(y), element});
-    s.bind(row, grid.x);
-    s.bind(tile, grid.y);
-    s.bind(lane, thread);
-    if (neighbours > 1) s.bind(element, tw::vector);
-}
-
 /// A warp a row, or a part of one where there are few rows: its lanes look for the row's terms together, in the same
 /// kernel, and most rows have none.
-void schedule_searched(Schedule& s, const Tensor& y, int64_t rows, int64_t width) {
+void schedule_searched(Schedule& s, const Stage& y, int64_t terms, int64_t rows, int64_t width) {
     s.scatter(y, Combine::Search);
-    const int64_t neighbours = neighbours_of(y, width), step = lanes * neighbours;
+    const int64_t neighbours = std::gcd(stored_vector, width), step = lanes * neighbours;
     const int64_t steps = std::max<int64_t>((width + step - 1) / step, 1);
-    int64_t parts = 1;
-    while (parts < steps && rows * parts < warps_wanted) parts *= 2;
+    // A warp passes the terms of other rows for each of its tiles: one tile each, unless searching takes longer.
+    const double of_a_part = static_cast<double>(terms) / lanes * of_a_search + of_a_tile;
+    int64_t parts = std::max<int64_t>((steps + steps_of_tile - 1) / steps_of_tile, 1);
+    while (parts > 1 && rows * parts > warps_wanted && static_cast<double>(rows * parts) * of_a_part > most_of_parts)
+        parts /= 2;
     auto [row, column] = s.loops<2>(y);
-    auto [block, row_in_block] = s.split(row, rows_of_block, Tail::Mask, {"block", "row"});
+    auto [block, row_in_block] = s.split(row, searching_rows, Tail::Mask, {"block", "row"});
     auto [part, in_part] = s.split(column, (steps + parts - 1) / parts * step, Tail::Mask, {"part", "in_part"});
-    const int64_t together = std::min<int64_t>((steps + parts - 1) / parts, 4);
+    const int64_t together = std::min<int64_t>((steps + parts - 1) / parts, steps_of_tile);
     auto [tile, in_tile] = s.split(in_part, together * step, Tail::Mask, {"tile", "in_tile"});
     auto [vector, in_vector] = s.split(in_tile, step, {"vector", "in_vector"});
     auto [lane, element] = s.split(in_vector, neighbours, {"t", "element"});
@@ -101,8 +92,8 @@ void schedule_searched(Schedule& s, const Tensor& y, int64_t rows, int64_t width
     s.bind(lane, thread);
     s.unroll(vector);
     if (neighbours > 1) s.bind(element, tw::vector);
-    for (const Stage& stage : producers_of(s, s[y])) {
-        if (stage.id == s[y].id || !s.reduces(stage)) continue;
+    for (const Stage& stage : producers_of(s, y)) {
+        if (stage.id == y.id || !s.reduces(stage)) continue;
         s.at(stage, row_in_block);
         s.set_memory(stage, Memory::Registers);
         auto [round, share] = s.split(s.reduce(stage), lanes, Tail::Mask, {"round", "share"});
@@ -124,24 +115,51 @@ void schedule_fill(Schedule& s, const StageRef& stage, std::source_location wher
     s.bind(element, tw::vector);
 }
 
-bool searches_terms(int64_t terms, int64_t rows, int64_t width) {
-    // Instructions of warps: the search, and the terms of other rows between the first and the last of a row's own, of
-    // terms in any order. Sorting takes eleven kernels, in which a large GPU issues so many.
-    constexpr double of_a_search = 5, of_a_term = 10, of_sorting = 2.5e7;
-    constexpr int64_t most_terms = 2048;
-    if (terms > most_terms) return false;
-    const double n = static_cast<double>(terms), v = static_cast<double>(rows);
-    const double several = std::min(v, n * n / (2 * std::max(v, 1.0))), warps = static_cast<double>(width) / 128 + 1;
-    return v * n / 32 * of_a_search + several * n / 3 * warps * of_a_term < of_sorting;
+ScatteredWay scattered_way(int64_t terms, int64_t rows, int64_t width) {
+    // Instructions of warps: each element compares its row with each term's; or each row looks for its first and last
+    // term, and passes those of other rows between, of terms in any order, which its warp does one behind the other.
+    // Sorting takes eleven kernels, in which a large GPU issues so many.
+    constexpr double of_a_comparison = 6, of_a_term = 10, of_sorting = 2.5e7;
+    constexpr double most_terms = 2048, most_in_series = 20;
+    const double n = static_cast<double>(terms), v = static_cast<double>(rows), w = static_cast<double>(width);
+    const double several = std::min(v, n * n / (2 * std::max(v, 1.0))), warps = w / 128 + 1;
+    const double compared = v * w * n / 32 * of_a_comparison;
+    const double searched = v * n / 32 * of_a_search + several * n / 3 * warps * of_a_term;
+    if (compared <= std::min(searched, of_sorting)) return ScatteredWay::Compared;
+    const bool is_short = several < 0.5 || n / 3 <= most_in_series;
+    return n <= most_terms && is_short && searched < of_sorting ? ScatteredWay::Searched : ScatteredWay::Sorted;
 }
 
-void schedule_scattered_rows(Schedule& s, const Tensor& y, int64_t rows, int64_t width, Combine combine,
-                             std::source_location where) {
+void schedule_scattered_updates(Schedule& s, const Tensor& y, std::source_location where) {
     CalledFrom caller(where);
-    require_sizes("scattered rows", {{"rows", rows, 0}, {"width", width, 0}}, where);
-    if (combine == Combine::Atomic) return schedule_updates(s, y, width);
-    if (combine == Combine::Search) return schedule_searched(s, y, rows, width);
-    schedule_sorted(s, y, width);
+    const auto width = y.rank() == 2 ? as_constant(y.shape().back()) : std::nullopt;
+    user_check(width, where, "scattered updates: '{}' has {} dimensions; give rows and a constant width", y.name(),
+               y.shape().size());
+    schedule_updates(s, y, *width);
+}
+
+bool schedule_scattered(Schedule& s, Stage stage) {
+    if (!s.scatters(stage)) return false;
+    const std::vector<Loop> data = s.data_loops(stage);
+    constexpr int64_t some = 4096;  // where an extent is not known
+    int64_t terms = 1, rows = 1;
+    for (const Loop& loop : s.all_loops(stage)) {
+        const bool is_data = std::ranges::any_of(data, [&](const Loop& own) { return own.id == loop.id; });
+        if (!is_data) terms *= as_constant(s.extent(loop)).value_or(some);
+    }
+    const int64_t width = data.size() > 1 ? as_constant(s.extent(data.back())).value_or(some) : 1;
+    for (size_t d = 0; d < std::max<size_t>(data.size(), 2) - 1 && d < data.size(); ++d)
+        rows *= as_constant(s.extent(data[d])).value_or(some);
+    static const std::vector<std::string> ways{"compared", "searched", "sorted"};
+    const std::string by_rule = ways[static_cast<size_t>(scattered_way(terms, rows, width))];
+    const std::string way = pick(s.name(stage), "terms", ways, by_rule);
+    const bool known = data.size() == 2 && as_constant(s.extent(data[0])) && as_constant(s.extent(data[1]));
+    if (way == "searched" && known &&
+        take_steps(s, stage, [&](Schedule& trial) { schedule_searched(trial, stage, terms, rows, width); }))
+        return true;
+    if (way == "compared" || (way == "searched" && by_rule != "sorted")) return false;
+    spread_sorted(s, s.scatter(stage));
+    return true;
 }
 
 }  // namespace tw::schedules

@@ -5,13 +5,18 @@
 
 namespace tw::schedules {
 
-/// Schedules y over (rows, width), a sum of select(index(p) == row, x(p, column), 0) over p: the terms are sorted by
-/// row, and a block reduces those of one row, in their order; or each row looks for its terms, few in all, in one
-/// kernel; or each term is added to its row atomically.
-void schedule_scattered_rows(Schedule& s, const Tensor& y, int64_t rows, int64_t width, Combine combine, TW_HERE);
+/// How a row finds its terms: each element looks at all of them; each row looks for its own in the same kernel; or they
+/// are sorted by row before, and each row reduces its own, in their order.
+enum class ScatteredWay { Compared, Searched, Sorted };
+/// What takes the fewest instructions.
+ScatteredWay scattered_way(int64_t terms, int64_t rows, int64_t width);
+/// Schedules a reduction whose terms each count for one row, over (rows.., width), by that way, or the one that is
+/// picked. Whether it did: no other reduction, nor one whose elements compare.
+bool schedule_scattered(Schedule& s, Stage stage);
 
-/// Whether looking for so many terms of so many rows takes less than sorting them.
-bool searches_terms(int64_t terms, int64_t rows, int64_t width);
+/// Schedules y over (rows, width), a sum of select(index(p) == row, x(p, column), 0) over p: each term is added to its
+/// row atomically, in any order.
+void schedule_scattered_updates(Schedule& s, const Tensor& y, TW_HERE);
 
 /// Schedules a stage whose elements are independent, and depend on no others, such as what atomic updates start from:
 /// vectors of 4, side by side.

@@ -13,7 +13,6 @@ namespace {
 
 constexpr int64_t Threads = 256, WarpThreads = 32, MostThreads = 1024;
 constexpr int64_t FewResults = 4096;
-constexpr double MostComparisons = 1 << 30;  // of indices with elements; more take longer than the kernels that sort
 
 /// Loops over terms, those that are equally long everywhere.
 std::vector<Loop> even_reduce_loops(const Schedule& s, Stage stage) {
@@ -91,12 +90,6 @@ bool is_worth_sharing(const Schedule& s, Stage stage) {
     for (const Loop& loop : even) terms = std::min(terms * *as_constant(s.extent(loop)), WarpThreads);
     const bool has_one_axis = s.all_loops(stage).size() == s.data_loops(stage).size() + 1;
     return has_one_axis || terms == WarpThreads;
-}
-
-bool wants_sorting(const Schedule& s, Stage stage) {
-    double comparisons = 1;
-    for (Loop loop : s.all_loops(stage)) comparisons *= static_cast<double>(as_constant(s.extent(loop)).value_or(4096));
-    return s.scatters(stage) && comparisons > MostComparisons;
 }
 
 void share_reduction(Schedule& s, Stage stage) {

@@ -21,7 +21,5 @@ void share_reduction(Schedule& s, Stage stage);
 bool reduce_together(Schedule& s, Stage stage);
 /// Whether no reduction minds that sharing it changes the order of its terms.
 bool may_reorder(const std::vector<Tensor>& outputs);
-/// Whether each element would look at so many terms that it is faster to sort them.
-bool wants_sorting(const Schedule& s, Stage stage);
 
 }  // namespace tw::schedules

@@ -11,26 +11,6 @@
 #include "support/error.h"
 
 namespace tw::schedules {
-
-void schedule_transposed(Schedule& s, const Tensor& y, const Tensor& x, std::source_location where) {
-    CalledFrom caller(where);
-    // So many lie together at multiples of their bytes in all rows: a warp stores whole sectors.
-    const int64_t neighbours = std::gcd(16 / bytes_of(y.type()), as_constant(y.shape()[1]).value_or(1)), side = 64,
-                  threads = 256, lanes = side / neighbours;
-    auto [i, j] = s.loops<2>(y);
-    auto [bi, ti] = s.split(i, side, Tail::Mask, {"block_i", "tile_i"});
-    auto [bj, tj] = s.split(j, side, Tail::Mask, {"block_j", "tile_j"});
-    auto [step, row] = s.split(ti, std::min(threads / lanes, side), {"step", "row"});
-    auto [lane_of, element] = s.split(tj, neighbours, {"t", "element"});
-    s.order({bi, bj, row, lane_of, step, element});
-    Loop block = s.fuse(bi, bj, "block");  // grid.y ends at 65535
-    s.bind(block, grid.x);
-    s.bind(row, thread);
-    s.bind(lane_of, thread);
-    if (neighbours > 1) s.bind(element, tw::vector);
-    s.stage(y, x, Memory::Shared, block);
-}
-
 namespace {
 
 /// The only tensor that a copy reads, and the copy's axis along which rows of it run, if it has rows of more than one.

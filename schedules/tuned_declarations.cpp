@@ -1,12 +1,16 @@
 #include "schedules/tuned_declarations.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 
 #include <fmt/format.h>
 
+#include "codegen/cost/predict_time.h"
 #include "dsl/edit.h"
 #include "runtime/compile/cubin_cache.h"
+#include "schedules/calibrated_speeds.h"
+#include "schedules/choose_by_model.h"
 #include "schedules/declaration_text.h"
 #include "support/error.h"
 #include "support/version.h"
@@ -42,18 +46,117 @@ std::optional<Schedule> with_picks(const TunedRecord& record, const std::functio
         Schedule s = rule();
         const std::vector<std::string> unmet = choices.unmet();
         if (!unmet.empty()) return left_out(fmt::format("there is no such choice of {}", unmet[0]));
-        Edit::note(s, fmt::format("as tuned on {}: {}", record.device, record.tiling));
         return s;
     } catch (const Error& problem) {
         return left_out(problem.what());
     }
 }
 
+/// Those in use first, then the folder's.
+std::vector<TunedRecord> records_of(const DeclarationKey& key) {
+    std::vector<TunedRecord> records = tuned_records_of(key.name);
+    for (const TunedRecord& kept : kept_records(key)) records.push_back(kept);
+    return records;
+}
+
+double predicted_seconds(const Schedule& s) {
+    return codegen::predict_time(s.tree(), s.target(), calibrated_speeds(s.target())).seconds;
+}
+/// What was measured of another declaration is not taken where the model expects it to be slower here.
+std::optional<std::string> why_slower(const Schedule& like_another, const TunedRecord& record,
+                                      const std::function<Schedule()>& rule) {
+    constexpr double errors_of_the_model = 1.1;
+    const double seconds = predicted_seconds(like_another), by_rule = predicted_seconds(rule());
+    if (seconds <= errors_of_the_model * by_rule) return {};
+    return fmt::format(
+        "a record of declarations like it, {}, is left out: the model of time expects {:.4f} ms, and {:.4f} by rule",
+        record.tiling, seconds * 1e3, by_rule * 1e3);
+}
+
+/// Asks one source after another.
+class Asking {
+public:
+    Asking(const std::vector<Tensor>& outputs, const Target& target, const std::string& rule_name,
+           const ScheduleRule& rule)
+        : outputs_(outputs), target_(target), rule_name_(rule_name), rule_([&] { return rule(outputs, target); }) {}
+
+    TunedSchedule first(const AllowedSources& allowed) {
+        std::optional<TunedSchedule> found;
+        if (allowed.records) found = by_record();
+        if (!found && allowed.buckets) found = by_bucket();
+        if (!found) found = allowed.model ? by_model() : by_rule(rule_());
+        if (found->source != ChoiceSource::Rule) Edit::note(found->schedule, found->why);
+        if (found->source != ChoiceSource::Record)
+            for (const std::string& why : left_out_) Edit::note(found->schedule, why);
+        found->left_out = std::move(left_out_);
+        return std::move(*found);
+    }
+
+private:
+    std::optional<TunedSchedule> by_record() {
+        for (const TunedRecord& record : records_of(declaration_key(outputs_, rule_name_)))
+            if (auto s = made_by(record))
+                return TunedSchedule{std::move(*s), ChoiceSource::Record,
+                                     fmt::format("as tuned on {}: {}, {:.4f} ms", record.device, record.tiling,
+                                                 record.milliseconds)};
+        return {};
+    }
+    std::optional<TunedSchedule> by_bucket() {
+        for (const TunedRecord& record : records_of(bucket_key(outputs_, rule_name_))) {
+            auto s = made_by(record);
+            if (!s) continue;
+            if (const auto why = why_slower(*s, record, rule_)) {
+                left_out_.push_back(*why);
+                continue;
+            }
+            return TunedSchedule{
+                std::move(*s), ChoiceSource::Bucket,
+                fmt::format("as a declaration like it was tuned on {}: {}", record.device, record.tiling)};
+        }
+        return {};
+    }
+    TunedSchedule by_model() {
+        Schedule s = rule_();
+        const std::optional<Picks> faster = faster_by_model(rule_, s);
+        if (!faster) return by_rule(std::move(s));
+        return {schedule_with(*faster, rule_), ChoiceSource::Model,
+                fmt::format("by the model of time, not as by rule: {}", picks_text(*faster))};
+    }
+    static TunedSchedule by_rule(Schedule s) { return {std::move(s), ChoiceSource::Rule, "by rule"}; }
+
+    std::optional<Schedule> made_by(const TunedRecord& record) {
+        std::optional<std::string> why = why_not(record, target_);
+        std::optional<Schedule> s;
+        if (!why) s = with_picks(record, rule_, why.emplace());
+        if (!s) left_out_.push_back(*why);
+        return s;
+    }
+
+    const std::vector<Tensor>& outputs_;
+    const Target& target_;
+    const std::string& rule_name_;
+    const std::function<Schedule()> rule_;
+    std::vector<std::string> left_out_;
+};
+
+DeclarationKey key_of(const std::string& what, const std::vector<Tensor>& outputs, const std::string& rule_name,
+                      const std::string& text) {
+    const std::string whole = fmt::format("{} {}\n{}", what, rule_name, text);
+    return {declaration_name(outputs, whole), whole};
+}
+
 }  // namespace
 
 DeclarationKey declaration_key(const std::vector<Tensor>& outputs, const std::string& rule_name) {
-    const std::string text = fmt::format("rule {}\n{}", rule_name, declaration_text(outputs));
-    return {declaration_name(outputs, text), text};
+    return key_of("rule", outputs, rule_name, declaration_text(outputs));
+}
+DeclarationKey bucket_key(const std::vector<Tensor>& outputs, const std::string& rule_name) {
+    return key_of("bucket of rule", outputs, rule_name, bucket_text(outputs));
+}
+
+bool is_tuned(const std::vector<Tensor>& outputs, const Target& target, const std::string& rule_name) {
+    return std::ranges::any_of(records_of(declaration_key(outputs, rule_name)),
+                               [&](const TunedRecord& record) { return !why_not(record, target); });
 }
 
 std::vector<TunedRecord> kept_records(const DeclarationKey& key) {
@@ -71,7 +174,8 @@ std::vector<TunedRecord> kept_records(const DeclarationKey& key) {
     }
 }
 
-void keep_record(const DeclarationKey& key, const TunedRecord& record) {
+void keep_record(const DeclarationKey& key, TunedRecord record) {
+    record.kernel = key.name;
     std::vector<TunedRecord> records = kept_records(key);
     put_record(records, record);
     CubinCache kept(folder_of_records());
@@ -83,28 +187,12 @@ void keep_record(const DeclarationKey& key, const TunedRecord& record) {
 }
 
 TunedSchedule tuned_schedule(const std::vector<Tensor>& outputs, const Target& target, const std::string& rule_name,
-                             const ScheduleRule& rule) {
+                             const ScheduleRule& rule, const AllowedSources& allowed) {
     if (Choices* choices = Choices::current()) {
         choices->ruled.push_back({outputs, rule_name});
-        return {rule(outputs, target), {}, {}};
+        return {rule(outputs, target), ChoiceSource::Rule, "by rule, with the choices that were given", {}};
     }
-    const DeclarationKey key = declaration_key(outputs, rule_name);
-    std::vector<TunedRecord> records = tuned_records_of(key.name);
-    for (const TunedRecord& kept : kept_records(key)) records.push_back(kept);
-    std::vector<std::string> left_out;
-    for (const TunedRecord& record : records) {
-        std::optional<std::string> why = why_not(record, target);
-        if (!why) {
-            why.emplace();
-            if (auto s = with_picks(
-                    record, [&] { return rule(outputs, target); }, *why))
-                return {std::move(*s), record, std::move(left_out)};
-        }
-        left_out.push_back(*why);
-    }
-    Schedule s = rule(outputs, target);
-    for (const std::string& why : left_out) Edit::note(s, why);
-    return {std::move(s), {}, std::move(left_out)};
+    return Asking(outputs, target, rule_name, rule).first(allowed);
 }
 
 Schedule schedule_as_tuned(const std::vector<Tensor>& outputs, const Target& target, const std::string& rule_name,

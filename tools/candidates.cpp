@@ -21,29 +21,20 @@
 namespace tw {
 namespace {
 
+using schedules::PredictedPicks;
+
 struct CandidatesCommand {
     std::string name, arch = "sm_90a";
     size_t limit = 20;
     bool as_json = false;
 };
 
-struct Predicted {
-    std::string picks;
-    codegen::Prediction time;
-};
-
 /// The rule's first. A kernel with a schedule of its own has no other.
-std::vector<Predicted> predicted_candidates(const CandidatesCommand& command) {
+std::vector<PredictedPicks> predicted_candidates(const CandidatesCommand& command) {
     const schedules::CatalogEntry& entry = kernel_named(command.name);
     const Target wanted = target(command.arch);
     const std::function<Schedule()> rule = [&] { return entry.make(wanted); };
-    std::vector<Predicted> all;
-    for (const schedules::PredictedPicks& each : schedules::neighbours_of_rule(rule, command.limit)) {
-        const Schedule s = schedules::schedule_with(each.picks, rule);
-        all.push_back({schedules::picks_text(each.picks),
-                       codegen::predict_time(s.tree(), s.target(), schedules::calibrated_speeds(s.target()))});
-    }
-    return all;
+    return schedules::neighbours_of_rule(rule, command.limit);
 }
 
 std::string bounds_text(const codegen::Prediction& time) {
@@ -54,7 +45,7 @@ std::string bounds_text(const codegen::Prediction& time) {
     return text;
 }
 
-nlohmann::json json_of(const Predicted& each) {
+nlohmann::json json_of(const PredictedPicks& each) {
     nlohmann::json kernels = nlohmann::json::array();
     for (const codegen::KernelPrediction& kernel : each.time.kernels) {
         const codegen::KernelWork& work = kernel.work;
@@ -77,20 +68,20 @@ nlohmann::json json_of(const Predicted& each) {
                            {"memory_bytes", work.memory_bytes},
                            {"atomics", work.atomics}});
     }
-    return {{"picks", each.picks}, {"ms", each.time.seconds * 1e3}, {"kernels", kernels}};
+    return {{"picks", schedules::picks_text(each.picks)}, {"ms", each.time.seconds * 1e3}, {"kernels", kernels}};
 }
 
 void show_candidates(const CandidatesCommand& command) {
-    std::vector<Predicted> all = predicted_candidates(command);
-    std::ranges::stable_sort(all, {}, [](const Predicted& each) { return each.time.seconds; });
+    std::vector<PredictedPicks> all = predicted_candidates(command);
+    std::ranges::stable_sort(all, {}, [](const PredictedPicks& each) { return each.time.seconds; });
     if (command.as_json) {
         nlohmann::json list = nlohmann::json::array();
-        for (const Predicted& each : all) list.push_back(json_of(each));
+        for (const PredictedPicks& each : all) list.push_back(json_of(each));
         print("{}\n", json_text({{"name", command.name}, {"candidates", list}}));
         return;
     }
-    for (const Predicted& each : all)
-        print("{:>10.4f} ms  {:<40} {}\n", each.time.seconds * 1e3, each.picks, bounds_text(each.time));
+    for (const PredictedPicks& each : all)
+        print("{:>10.4f} ms  {:<40} {}\n", each.time.seconds * 1e3, schedules::picks_text(each.picks), bounds_text(each.time));
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ struct TuneCommand {
 struct ChosenKernel {
     std::string name;
     tuning::Tunable tunable;
-    std::optional<schedules::DeclarationKey> key = {};  ///< of what is scheduled by rule
+    std::vector<schedules::DeclarationKey> keys = {};  ///< of what is scheduled by rule, and of its bucket
 };
 
 /// A family's kernel by its tilings; what else the catalog or a user has, by the choices of its rule.
@@ -44,7 +44,7 @@ ChosenKernel kernel_to_tune(const std::string& name, const Target& target, size_
     const schedules::CatalogEntry* entry = schedules::find_kernel(name);
     if (!entry) return {name, tuning::find_tunable(name)};  // which says what names there are
     tuning::TunableDeclaration declared = tuning::tunable_kernel(*entry, target, limit);
-    return {name, std::move(declared.tunable), std::move(declared.key)};
+    return {name, std::move(declared.tunable), {declared.key, declared.bucket}};
 }
 
 std::vector<ChosenKernel> chosen_kernels(const std::vector<std::string>& names, const Target& target, size_t limit) {
@@ -120,10 +120,11 @@ void report(const std::string& name, const tuning::TuneResult& result, double fl
 bool tune_one(const ChosenKernel& kernel, const std::shared_ptr<Device>& device, const TuneCommand& command,
               std::vector<TunedRecord>& records) try {
     tuning::TuneOptions options = command.options;
-    if (kernel.key) options.least_gain = TuneRequest().least_gain;
+    const bool is_by_rule = !kernel.keys.empty();
+    if (is_by_rule) options.least_gain = TuneRequest().least_gain;
     auto result = [&] {
         Bars bars;
-        return (kernel.key ? tuning::tune_choices : tuning::tune)(
+        return (is_by_rule ? tuning::tune_choices : tuning::tune)(
             kernel.tunable, device, options, [&](const auto& phase, int64_t done, int64_t all, const auto& next) {
                 bars.show(kernel.name, phase, done, all, next);
             });
@@ -131,9 +132,14 @@ bool tune_one(const ChosenKernel& kernel, const std::shared_ptr<Device>& device,
     device->release_pool();
     report(kernel.name, result, kernel.tunable.flops, command.verbose);
     put_record(records, result.record);
+    for (const schedules::DeclarationKey& key : kernel.keys) {
+        TunedRecord named = result.record;
+        named.kernel = key.name;
+        put_record(records, named);
+    }
     write_records(command.records, records);
-    if (kernel.key && device->kind() == DeviceKind::Cuda) {
-        keep_record(*kernel.key, result.record);
+    if (is_by_rule && device->kind() == DeviceKind::Cuda) {
+        for (const schedules::DeclarationKey& key : kernel.keys) keep_record(key, result.record);
         print("  kept: choose_schedule takes it from now on\n");
     }
     return true;

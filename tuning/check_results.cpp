@@ -11,9 +11,8 @@
 namespace tw::tuning {
 namespace {
 
-constexpr double most_interpreted = 4e6;  // flops; about a second
-constexpr double most_sampled = 2e7;      // flops; a few seconds
-constexpr int64_t least_samples = 4;
+constexpr double most_interpreted = 4e6;       // flops; about a second
+constexpr int64_t most_sampled = 10'000'000;  // terms of each output, in float64 and as declared; a few seconds
 
 Bindings bindings_of(const Tunable& tunable) {
     Bindings bindings = random_bindings(tunable.outputs, 100);
@@ -28,23 +27,13 @@ Bindings bindings_of(const Tunable& tunable) {
 std::optional<std::string> far_from_float64(const Tunable& tunable, const Bindings& bindings,
                                             const std::vector<HostArray>& results, const CheckOptions& options) {
     for (size_t k = 0; k < results.size(); ++k) {
-        CheckOptions affordable = options;
-        affordable.samples = samples_of(tunable, tunable.outputs[k], options.samples);
-        const CheckResult check = check_output(tunable.outputs[k], bindings, results[k], affordable);
+        const CheckResult check = check_output(tunable.outputs[k], bindings, results[k], options);
         if (!check.ok) return fmt::format("'{}': {}", tunable.outputs[k].name(), check.text);
     }
     return {};
 }
 
 }  // namespace
-
-int64_t samples_of(const Tunable& tunable, const Tensor& output, int64_t wanted) {
-    double elements = 1;
-    for (const Expr& extent : output.shape()) elements *= static_cast<double>(as_constant(extent).value_or(1));
-    const double affordable = most_sampled * elements / std::max(tunable.flops, 1.0);
-    return affordable < static_cast<double>(wanted) ? std::max(static_cast<int64_t>(affordable), least_samples)
-                                                    : wanted;
-}
 
 bench::FillInput fill_of(const Tunable& tunable, const Bindings& numbers) {
     return [ranges = integer_ranges(tunable.outputs, numbers), own = tunable.fill](const std::string& input,
@@ -66,7 +55,7 @@ std::vector<HostArray> ResultCheck::by_reference() const {
     Executable executable(program, device_);
     std::vector<HostArray> results = run_on(executable, bindings_);
     if (auto wrong =
-            far_from_float64(tunable_, bindings_, results, {.approximate = program.approximate(), .samples = 256}))
+            far_from_float64(tunable_, bindings_, results, {.approximate = program.approximate(), .samples = 256, .most_terms = most_sampled}))
         throw_error(Error, "{}: nothing to compare results with: of the reference, {}", tunable_.name, *wrong);
     return results;
 }
@@ -75,7 +64,7 @@ std::optional<std::string> ResultCheck::problem_of(Executable& executable, const
     const std::vector<HostArray> got = run_on(executable, bindings_);
     const bool approximate = executable.program().approximate();
     if (!tunable_.is_exact)
-        return far_from_float64(tunable_, bindings_, got, {.approximate = approximate, .roundings = roundings});
+        return far_from_float64(tunable_, bindings_, got, {.approximate = approximate, .roundings = roundings, .most_terms = most_sampled});
     if (expected_.empty())
         expected_ = tunable_.flops <= most_interpreted && !approximate ? interpret_plain(tunable_.outputs, bindings_)
                                                                        : by_reference();

@@ -15,10 +15,6 @@ namespace tw::tuning {
 /// them, of these sizes and scalars.
 bench::FillInput fill_of(const Tunable& tunable, const Bindings& numbers);
 
-/// At how many elements of an output a result is compared with float64, of `wanted` at most: so many that their terms
-/// take a few seconds, however long sums are, and a few in any case.
-int64_t samples_of(const Tunable& tunable, const Tensor& output, int64_t wanted);
-
 /// Knows the results of whole numbers, each element of them: of small computations by the interpreter; of others, and
 /// of those with named approximations, by the tunable's reference on the device, which is first compared with float64
 /// at some hundred elements, fewer of long sums. Of a tunable that is not exact, all are compared with float64 at some

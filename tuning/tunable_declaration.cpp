@@ -58,6 +58,7 @@ TunableDeclaration tunable_of(const std::vector<Tensor>& outputs, const std::str
                               const std::function<Schedule(const Target&)>& make, const Target& target, size_t limit) {
     TunableDeclaration made;
     made.key = schedules::declaration_key(outputs, rule_name);
+    made.bucket = schedules::bucket_key(outputs, rule_name);
     made.tunable.name = made.key.name;
     made.tunable.outputs = outputs;
     made.tunable.is_exact = false;

@@ -8,7 +8,7 @@ namespace tw::tuning {
 
 struct TunableDeclaration {
     Tunable tunable;  ///< its name is the key's, its tilings are picks (schedules/choices.h), "rule" first
-    schedules::DeclarationKey key;  ///< what schedule_as_tuned looks for
+    schedules::DeclarationKey key, bucket;  ///< what schedule_as_tuned looks for
 };
 
 /// Of `limit` candidates at most. `rule_name` is what schedule_as_tuned knows the rule by. Throws what the rule throws.

@@ -58,7 +58,8 @@ TunedDeclaration tune(const std::vector<Tensor>& outputs, const std::shared_ptr<
     const auto quietly = [](const std::string&, int64_t, int64_t, const std::string&) {};
     tuning::TuneResult result = tuning::tune_choices(declared.tunable, device, options,
                                                      request.show ? request.show : tuning::ShowStep(quietly));
-    if (request.keep) keep_record(declared.key, result.record);
+    if (request.keep)
+        for (const schedules::DeclarationKey& key : {declared.key, declared.bucket}) keep_record(key, result.record);
     const std::string picks = result.record.tiling, text = report(result);
     return {declared.tunable.schedule(picks, target), schedules::parse_picks(picks), std::move(result), text};
 }

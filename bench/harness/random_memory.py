@@ -9,7 +9,7 @@ MATRICES = {  # passes over the matrix: each operand and result once
     "softmax_gradient": 3, "layernorm_gradient": 3, "rmsnorm_gradient": 3, "cross_entropy": 1,
     "cross_entropy_gradient": 2, "column_sum": 1, "transpose": 2, "gelu_bias": 2}
 ARRAYS = {"full_sum": 1, "dot": 2, "dot_atomic": 2, "adamw": 7}
-GATHERS = ("embedding", "embedding_gradient_sorted", "embedding_gradient_atomic")
+GATHERS = ("embedding", "embedding_gradient", "embedding_gradient_atomic")
 ADAMW = {"lr": 0.001, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "decay": 0.01, "correction1": 1.25, "correction2": 1.5}
 
 
@@ -54,8 +54,7 @@ def gather_case(draw, family, kind):
         moved = rows + 4 * positions + 4 * words * width
         return fits(seconds_of(0, moved), moved)
     positions, words, width = draw_extents(draw, (1, 1, 1), suits)
-    ascending = {"ascending": {"ids": [0, words]}} if family.endswith("_sorted") else {}
-    return {"kernel": f"{family}_{positions}x{words}x{width}_{kind}", **ascending}
+    return {"kernel": f"{family}_{positions}x{words}x{width}_{kind}"}
 
 
 def memory_case(draw):

@@ -75,7 +75,7 @@ class Names(unittest.TestCase):
             for case in with_kernels(suite, random_cases(suite, 600, 11)):
                 found.update(mirror.labels_of(case["kernel"]))
                 small.setdefault(tuple(mirror.labels_of(case["kernel"])[:-1]), case["kernel"])
-        self.assertLessEqual({*MATRICES, "full_sum", "dot", "dot_atomic", "adamw", "embedding", "embedding_gradient_sorted",
+        self.assertLessEqual({*MATRICES, "full_sum", "dot", "dot_atomic", "adamw", "embedding", "embedding_gradient",
                               "embedding_gradient_atomic", "gemm", "product", "NN", "NT", "TN", "TT", "bf16", "f16", "tf32",
                               "f32", "i8", "e4m3", "batches", "experts", "scaled", "result f32", "ab", "bias", "gelu",
                               "gelu-tanh", "bias+gelu", "bias+gelu-tanh", "swiglu", "bias+swiglu", "no epilogue",

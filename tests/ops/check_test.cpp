@@ -75,6 +75,21 @@ TEST(CheckOutput, SamplesLargeOutputs) {
     EXPECT_FALSE(check_output(y, bindings, wrong, {.samples = 64}).ok);
 }
 
+// Fewer elements where each is made of many.
+TEST(CheckOutput, StaysWithinTheTermsThatItMayTake) {
+    Tensor x = input("x", f32, {100, 500});
+    Axis k = reduce_axis("k", 500);
+    Tensor total = compute("total", {100}, [&](Expr i) { return sum(x(i, k), k); });
+    Tensor y = compute("y", {100, 500}, [&](Expr i, Expr j) { return x(i, j) / total(i); });
+    const Bindings bindings = random_bindings({y}, 5);
+    const HostArray right = interpret_plain({y}, bindings)[0];
+    for (const auto& [most_terms, elements] : {std::pair{0, 200}, {1'000'000, 200}, {50'000, 99}, {10, 4}}) {
+        const CheckResult result = check_output(y, bindings, right, {.samples = 200, .most_terms = most_terms});
+        EXPECT_NEAR(static_cast<double>(result.elements), elements, 1) << result.text;
+        EXPECT_TRUE(result.ok) << result.text;
+    }
+}
+
 // A rounding step costs what it may, and only where it was asked for.
 TEST(CheckOutput, RoundingsAreAllowedFor) {
     Tensor x = input("x", f32, {64, 40}), v = input("v", f32, {40, 16});

@@ -76,7 +76,7 @@ TEST(CatalogGradients, EachOperationIsListed) {
         // derivatives themselves, of what the forward pass saves
         "softmax_gradient", "layernorm_gradient", "rmsnorm_gradient", "cross_entropy_gradient",
         // other schedules of the operations above
-        "split_k_product", "async_product", "dot_atomic", "embedding_gradient_sorted", "embedding_gradient_atomic",
+        "split_k_product", "async_product", "dot_atomic", "embedding_gradient_atomic",
         "adamw",  // a step, not a function
         // steps of narrow types are too coarse; gelu_bias and product are like them
         "gelu_bf16", "gemm_bf16", "gemm_f16", "gemm_tf32", "gemm_i8", "gemm_e4m3"};

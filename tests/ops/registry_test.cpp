@@ -9,10 +9,13 @@
 #include "ops/backend.h"
 #include "ops/check.h"
 #include "ops/operator.h"
+#include "runtime/compile/cubin_cache.h"
 #include "runtime/driver/emulated_device.h"
+#include "schedules/catalog.h"
 #include "schedules/choose.h"
 #include "schedules/plain_schedule.h"
 #include "schedules/tuned_declarations.h"
+#include "support/error.h"
 #include "support/version.h"
 #include "tests/support/cache_folder.h"
 #include "tests/support/expect_error.h"
@@ -51,7 +54,7 @@ TEST(Registry, TakesTheRuleWhereNothingElseIsKnown) {
     const auto outputs = declared();
     const Selection selection = Registry().select(outputs, hopper);
     EXPECT_EQ(selection.origin, Provenance::Rule);
-    EXPECT_EQ(selection.text(), "choose_schedule: by rule: there is no record of this declaration\n");
+    EXPECT_EQ(selection.text(), "choose_schedule: by rule\n");
     EXPECT_EQ(selection.program.cuda(), build(schedules::choose_schedule(outputs, hopper)).cuda());
     EXPECT_TRUE(checked(selection, outputs).ok);
 }
@@ -121,6 +124,76 @@ TEST(Registry, TakesWhatWasTuned) {
     const Selection without = Registry().select(outputs, hopper);
     EXPECT_EQ(without.origin, Provenance::Rule);
     EXPECT_THAT(without.passed_over, ElementsAre(HasSubstr("there is no such choice of nothing")));
+}
+
+/// Three hundred rows are summed by a thread each where a record of a like declaration says so.
+TEST(Registry, TakesWhatWasTunedForItsBucketThenWhatTheModelExpects) {
+    const CacheFolder cache;
+    const auto outputs = declared(48), like = declared(64);
+    const auto bucket = schedules::bucket_key(like, "choose_schedule");
+    EXPECT_EQ(bucket.text, schedules::bucket_key(outputs, "choose_schedule").text);
+    schedules::keep_record(bucket, {.kernel = bucket.name,
+                                    .tiling = "y.threads=128",
+                                    .schedule = "",
+                                    .device = "a GPU",
+                                    .arch = "sm_90a",
+                                    .version = TILEWRIGHT_VERSION,
+                                    .milliseconds = 0.5});
+    Selection selection = Registry().select(outputs, hopper);
+    EXPECT_EQ(name_of(selection.origin), "tuned for its bucket") << selection.text();
+    EXPECT_THAT(selection.why, HasSubstr("as a declaration like it was tuned on a GPU: y.threads=128"));
+    EXPECT_TRUE(checked(selection, outputs).ok);
+    EXPECT_EQ(Registry().select(outputs, hopper, {.bucket = false}).origin, Provenance::Rule);
+
+    const Schedule moments = schedules::find_kernel("moments_128x1275_f32")->make(hopper);
+    selection = Registry().select(moments.outputs(), hopper);
+    EXPECT_EQ(name_of(selection.origin), "by the model") << selection.text();
+    EXPECT_THAT(selection.why, HasSubstr("by the model of time, not as by rule: moments."));
+    EXPECT_EQ(Registry().select(moments.outputs(), hopper, {.model = false}).origin, Provenance::Rule);
+}
+
+/// Once for each declaration: from then on there is a record.
+TEST(Registry, TunesOnFirstUse) {
+    const CacheFolder cache;
+    const auto outputs = declared();
+    int tuned = 0;
+    Registry registry;
+    registry.tune_by([&](const std::vector<Tensor>& given, const Target& wanted) {
+        ++tuned;
+        EXPECT_EQ(wanted.arch, "sm_90a");
+        const auto key = schedules::declaration_key(given, "choose_schedule");
+        schedules::keep_record(key, {.kernel = key.name,
+                                     .tiling = "y.threads=128",
+                                     .schedule = "",
+                                     .device = "a GPU",
+                                     .arch = wanted.arch,
+                                     .version = TILEWRIGHT_VERSION});
+    });
+    EXPECT_EQ(registry.select(outputs, hopper, {.tuned = false}).origin, Provenance::Rule);
+    EXPECT_EQ(tuned, 0);
+    for (int time = 0; time < 2; ++time) {
+        EXPECT_EQ(registry.select(declared(), hopper).origin, Provenance::Tuned);
+        EXPECT_EQ(tuned, 1);
+    }
+    registry.tune_by([](const auto&, const auto&) { throw_error(Error, "no clock"); });
+    const Selection selection = registry.select(declared(38), hopper);
+    EXPECT_EQ(selection.origin, Provenance::Rule);
+    EXPECT_THAT(selection.passed_over, ElementsAre("'tuning': no clock"));
+}
+
+/// Whoever sets TW_TUNE is told where it has no effect.
+TEST(Registry, SaysThatNothingTunes) {
+    const CacheFolder cache;
+    std::vector<std::string> warnings;
+    const WarningSink before = set_warning_sink([&](const std::string& text) { warnings.push_back(text); });
+    setenv("TW_TUNE", "off", 1);
+    Registry().select(declared(), hopper);
+    EXPECT_THAT(warnings, IsEmpty());
+    setenv("TW_TUNE", "3", 1);
+    Registry().select(declared(), hopper);
+    unsetenv("TW_TUNE");
+    set_warning_sink(before);
+    EXPECT_THAT(warnings, ElementsAre(HasSubstr("TW_TUNE=3 tunes nothing here: the program has to call ")));
 }
 
 TEST(Registry, TakesKernelsThatWereEditedByHand) {

@@ -5,7 +5,7 @@
 
 #include "ops/check.h"
 #include "schedules/long_reductions.h"
-#include "schedules/transposed.h"
+#include "schedules/choose.h"
 #include "tests/ops/random_cases.h"
 
 namespace tw::schedules {
@@ -62,10 +62,7 @@ TEST_P(ArraysOfAnyShape, SumsOfEverything) {
 TEST_P(ArraysOfAnyShape, Transposes) {
     for (int round = 0; round < 12; ++round) {
         const Tensor x = input("x", some_type(), {some_extent(200), some_extent(200)});
-        const Declared y = transpose(x);
-        Schedule s(y.outputs, device_target());
-        schedule_transposed(s, y.outputs[0], x);
-        check(s);
+        check(choose_schedule(transpose(x).outputs, device_target()));
     }
 }
 
@@ -73,9 +70,7 @@ TEST_P(ArraysOfAnyShape, Transposes) {
 TEST(Transposes, OfOddRowsStoreNeighbours) {
     for (auto [rows, stored] : {std::pair{1002, "row * 1002 + t * 2"}, {1001, "row * 1001 + t"}}) {
         const Tensor x = input("x", bf16, {rows, 640});
-        const Declared y = transpose(x);
-        Schedule s(y.outputs, target("sm_90a"));
-        schedule_transposed(s, y.outputs[0], x);
+        const Schedule s = choose_schedule(transpose(x).outputs, target("sm_90a"));
         EXPECT_THAT(build(s).cuda(), testing::HasSubstr(stored));
     }
 }

@@ -1,5 +1,6 @@
 // Candidates: other schedules of what is declared, found by the choices that rules ask for; and records of them.
 #include "schedules/candidates.h"
+#include "schedules/choose_by_rule.h"
 
 #include <filesystem>
 #include <fstream>
@@ -255,6 +256,54 @@ TEST_F(Records, AreLeftOutByName) {
     EXPECT_THAT(explained(record_of(key, "y.threads=500")),
                 HasSubstr("is left out: there is no such choice of y.threads"));
     EXPECT_THAT(explained(record_of(key, "nonsense")), HasSubstr("'nonsense' tells no choices"));
+}
+
+/// Extents nearby, as divisible, whatever the real numbers; not others.
+TEST(BucketText, IsThatOfLikeDeclarations) {
+    const std::string text = bucket_text({scaled("y", 64, 256)});
+    EXPECT_EQ(text, bucket_text({scaled("y", 80, 240)}));
+    EXPECT_NE(text, bucket_text({scaled("z", 64, 256)}));
+    for (const auto& [rows, columns] : {std::pair{64, 512}, {128, 256}, {64, 248}, {64, 255}, {65, 256}, {5, 256}})
+        EXPECT_NE(text, bucket_text({scaled("y", rows, columns)})) << rows << " " << columns;
+    EXPECT_NE(bucket_text({scaled("y", 5, 7)}), bucket_text({scaled("y", 6, 7)}));
+}
+
+TEST_F(Records, ServeDeclarationsOfTheirBucket) {
+    const Target limits = target("sm_90a");
+    const Tensor tuned = scaled("y", 64, 256), like = scaled("y", 80, 240);
+    const DeclarationKey bucket = bucket_key({tuned}, "choose_schedule");
+    keep_record(bucket, record_of(bucket, "y.threads=512"));
+    const Schedule s = choose_schedule({like}, limits);
+    EXPECT_THAT(s.explain(), HasSubstr("as a declaration like it was tuned on a device: y.threads=512"));
+    expect_right(s);
+    EXPECT_THAT(choose_schedule({scaled("y", 80, 241)}, limits).explain(), Not(HasSubstr("was tuned")));
+    // One of exactly this declaration is asked before.
+    const DeclarationKey own = declaration_key({like}, "choose_schedule");
+    keep_record(own, record_of(own, "y.threads=128"));
+    EXPECT_THAT(choose_schedule({like}, limits).explain(), HasSubstr("as tuned on a device: y.threads=128"));
+    EXPECT_TRUE(is_tuned({like}, limits, "choose_schedule"));
+    EXPECT_FALSE(is_tuned({tuned}, limits, "choose_schedule"));
+    EXPECT_FALSE(is_tuned({like}, target("sm_80"), "choose_schedule"));
+    const TunedSchedule without = tuned_schedule({like}, limits, "choose_schedule", chosen_schedule,
+                                                 {.records = false, .buckets = false, .model = false});
+    EXPECT_EQ(without.source, ChoiceSource::Rule);
+    EXPECT_EQ(without.why, "by rule");
+}
+
+/// A thread for each of few long rows is no way of others, whoever measured it.
+TEST_F(Records, OfABucketYieldToTheModel) {
+    const Target limits = target("sm_90a");
+    auto sums = [](int64_t rows, int64_t columns) {
+        const Tensor x = input("x", f32, {rows, columns});
+        const Axis k = reduce_axis("k", columns);
+        return compute("y", {rows}, [&](Expr i) { return sum(x(i, k), k); });
+    };
+    const DeclarationKey bucket = bucket_key({sums(512, 4096)}, "choose_schedule");
+    keep_record(bucket, record_of(bucket, ".schedule=plain"));
+    const Schedule s = choose_schedule({sums(528, 4112)}, limits);
+    EXPECT_THAT(s.explain(), HasSubstr("a record of declarations like it, .schedule=plain, is left out: the model of "
+                                       "time expects "));
+    EXPECT_EQ(s.save(), chosen_schedule({sums(528, 4112)}, limits).save());
 }
 
 /// What was cut off is removed, with a warning; what is no record is left out, with one.

@@ -1,4 +1,5 @@
 // What a training step computes between and around its products, at small random sizes with tails, against float64.
+#include "schedules/choose_in_place.h"
 #include "schedules/fused_training.h"
 
 #include <cstring>
@@ -43,7 +44,7 @@ TEST_P(FusedTraining, AgreesWithFloat64) {
             const std::vector<int64_t> extents = extents_of(kernel.rank);
             const Declared declared = kernel.declare(extents);
             SCOPED_TRACE(fmt::format("{} {}", kernel.name, fmt::join(extents, "x")));
-            Runner runner(fused_schedule(declared, device_target()), device_);
+            Runner runner(choose_in_place(declared, device_target()), device_);
             const CheckResult result = runner.set(data_of(declared, extents, 17 + round)).check();
             EXPECT_TRUE(result.ok) << result.text;
         }

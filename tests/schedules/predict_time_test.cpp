@@ -164,9 +164,9 @@ TEST(ChooseByModel, BestCandidatesComeFirst) {
     EXPECT_LE(all.size(), 8u);
     EXPECT_TRUE(all[0].picks.empty());
     EXPECT_TRUE(std::is_sorted(all.begin() + 1, all.end(),
-                               [](const auto& a, const auto& b) { return a.seconds < b.seconds * 0.9; }));
+                               [](const auto& a, const auto& b) { return a.time.seconds < b.time.seconds * 0.9; }));
     for (const auto& each : all)
-        EXPECT_NEAR(predict_time(schedules::schedule_with(each.picks, rule).tree(), Sm90a).seconds, each.seconds,
+        EXPECT_NEAR(predict_time(schedules::schedule_with(each.picks, rule).tree(), Sm90a).seconds, each.time.seconds,
                     1e-12);
 }
 

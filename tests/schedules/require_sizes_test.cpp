@@ -304,16 +304,14 @@ TEST(SizesOfRows, AreRefusedWhereTheyMakeNoSense) {
                        });
     EXPECT_ERROR(column_threads(8, 8, 0), "column_threads: neighbours = 0; give at least 1");
     using C = ColumnThreads;
-    expect_refusals<C>({}, {TW_FIELD(C, lanes), TW_FIELD(C, rows), TW_FIELD(C, neighbours), TW_FIELD(C, chunk)},
-                       [&](const C& threads) {
-                           Schedule s({columns}, gpu);
-                           schedule_column_reduction(s, columns, 20, threads);
-                       });
+    expect_refusals<C>(
+        {}, {TW_FIELD(C, lanes), TW_FIELD(C, rows), TW_FIELD(C, neighbours), TW_FIELD(C, chunk), TW_FIELD(C, steps)},
+        [&](const C& threads) {
+            Schedule s({columns}, gpu);
+            schedule_column_reduction(s, columns, 20, threads);
+        });
     Schedule s({columns, twice, d}, gpu);
     EXPECT_ERROR(schedule_full_reduction(s, columns, 160, 0), "full reduction: neighbours = 0; give at least 1");
-    for (Combine combine : {Combine::Workspace, Combine::Atomic})
-        EXPECT_ERROR(schedule_scattered_rows(s, d, 8, -1, combine), "scattered rows: width = -1; give at least 0");
-    EXPECT_ERROR(schedule_scattered_rows(s, d, -1, 4, Combine::Workspace), "rows = -1; give at least 0");
     EXPECT_ERROR(schedule_elementwise(s, twice, 0), "elementwise: threads = 0; give at least 1");
     EXPECT_ERROR(schedule_elementwise(s, twice, 256, 0), "elementwise: per_thread = 0; give at least 1");
     EXPECT_ERROR(schedule_elementwise(s, twice, 256, 4, -1), "elementwise: vectors = -1; give at least 1");

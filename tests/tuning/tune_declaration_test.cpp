@@ -70,13 +70,63 @@ TEST_F(TuneDeclaration, TakesTheFastestAndKeepsIt) {
     EXPECT_THAT(tuned.text, HasSubstr("2.0000 ms  rule\n"));
     // Equal declarations have it from now on, in this process as in others; others have not.
     EXPECT_EQ(choose_schedule({scaled()}, limits).save(), tuned.schedule.save());
-    EXPECT_EQ(choose_schedule({scaled(3)}, limits).save(), by_rule);
+    EXPECT_EQ(choose_schedule({compute("z", {64}, [&](Expr i) { return scaled()(i, 1); })}, limits).explain().find("tuned"),
+              std::string::npos);
     EXPECT_EQ(choose_schedule({y}, target("sm_80")).explain().find("as tuned"), std::string::npos);
     // Tuned again, the rule is what the rule says, not what the record does.
     const TunedDeclaration again = tune({y}, device, {.limit = 9, .clock = clock_of("rule", 1, 2)});
     EXPECT_TRUE(again.picks.empty());
     EXPECT_THAT(again.text, HasSubstr("1.0000 ms, by rule: no candidate is faster by enough"));
     EXPECT_EQ(choose_schedule({y}, limits).save(), by_rule);
+}
+
+/// The registry's program is the tuned one at once; who comes later finds the record, and so do like declarations.
+TEST_F(TuneDeclaration, HappensOnFirstUse) {
+    const auto device = open_device("emulated");
+    const Target limits = target("sm_90a");
+    Registry registry;
+    int measured = 0;
+    const auto clock = [&](const std::string& picks) {
+        ++measured;
+        return picks == "y.threads=256" ? 1e-3 : 2e-3;
+    };
+    tune_on_first_use(registry, device, {.limit = 9, .clock = clock});
+    const Selection first = registry.select({scaled()}, limits);
+    EXPECT_EQ(first.why, "as tuned on " + device->name() + ": y.threads=256, 1.0000 ms");
+    const int once = measured;
+    EXPECT_GE(once, 9);
+    EXPECT_EQ(registry.select({scaled()}, limits).origin, Provenance::Tuned);
+    EXPECT_EQ(measured, once);
+    EXPECT_EQ(Registry().select({scaled(3)}, limits).origin, Provenance::Bucket);
+    registry.tune_by({});
+    EXPECT_EQ(registry.select({scaled(3)}, limits).origin, Provenance::Bucket);
+    EXPECT_EQ(measured, once);
+}
+
+TEST_F(TuneDeclaration, HappensAsTheEnvironmentSays) {
+    const auto emulated = open_device("emulated");
+    std::vector<std::string> warnings;
+    const WarningSink before = set_warning_sink([&](const std::string& text) { warnings.push_back(text); });
+    for (const char* nothing : {"off", ""}) {
+        setenv("TW_TUNE", nothing, 1);
+        Registry registry;
+        tune_on_first_use(registry, emulated);
+    }
+    EXPECT_TRUE(warnings.empty());
+    setenv("TW_TUNE", "5", 1);
+    Registry registry;
+    tune_on_first_use(registry, emulated);
+    ASSERT_EQ(warnings.size(), 1u);
+    EXPECT_THAT(warnings[0], HasSubstr("TW_TUNE=5 tunes nothing: "));
+    for (const char* wrong : {"yes", "-1", "0", "5s", "nan", "1e9"}) {
+        setenv("TW_TUNE", wrong, 1);
+        EXPECT_ERROR(tune_on_first_use(registry, emulated),
+                     "TW_TUNE is '" + std::string(wrong) + "'; give seconds for each declaration");
+    }
+    unsetenv("TW_TUNE");
+    set_warning_sink(before);
+    EXPECT_ERROR(tune_on_first_use(registry, nullptr, {}), "tune_on_first_use: no device");
+    EXPECT_ERROR(tune_on_first_use(registry, emulated, {}), "has no times to choose by; give a GPU");
 }
 
 /// Choices of two stages, each faster than the rule's: both together are measured, too, and taken if that is right.

@@ -2,19 +2,19 @@
 // inputs    x bf16 [4096, 1024]
 // schedule  [0] auto [chunk, in_chunk] = s.split(k, 64, Tail::Mask, {"chunk", "in_chunk"});
 //           [1] Stage y_partial = s.rfactor(y, chunk);
-//           [2] auto [tile, column, element] = s.split(i, {256, 8}, Tail::Mask, {"tile", "column", "element"});
-//           [3] auto [step, row] = s.split(in_chunk, 8, Tail::Mask, {"step", "row"});
-//           [4] s.order({chunk, tile, row, column, step, element});
-//           [5] Loop block = s.fuse(chunk, tile, "block");
-//           [6] s.bind(block, grid.x);
-//           [7] s.bind({row, column}, thread);
-//           [8] s.bind(element, vector);
-//           [9] auto [tile_2, column_2, element_2] = s.split(i_y, {32, 1}, Tail::Mask, {"tile", "column",
-//     "element"});
-//           [10] auto [step_2, row_2] = s.split(chunk_y, 8, Tail::Mask, {"step", "row"});
-//           [11] s.order({tile_2, row_2, column_2, step_2, element_2});
-//           [12] s.bind(tile_2, grid.x);
-//           [13] s.bind({row_2, column_2}, thread);
+//           [2] auto [tile, in_tile] = s.split(i, 256, Tail::Mask, {"tile", "in_tile"});
+//           [3] auto [column, element] = s.split(in_tile, 8, {"column", "element"});
+//           [4] auto [step, row] = s.split(in_chunk, 8, Tail::Mask, {"step", "row"});
+//           [5] s.order({chunk, tile, row, column, step, element});
+//           [6] Loop block = s.fuse(chunk, tile, "block");
+//           [7] s.bind(block, grid.x);
+//           [8] s.bind({row, column}, thread);
+//           [9] s.bind(element, vector);
+//           [10] auto [tile_2, column_2] = s.split(i_y, 32, Tail::Mask, {"tile", "column"});
+//           [11] auto [step_2, row_2] = s.split(chunk_y, 8, Tail::Mask, {"step", "row"});
+//           [12] s.order({tile_2, row_2, column_2, step_2});
+//           [13] s.bind(tile_2, grid.x);
+//           [14] s.bind({row_2, column_2}, thread);
 // 256 threads, 9216 bytes of shared memory
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
@@ -146,19 +146,19 @@ y_partial_kernel(const tw::bf16* __restrict__ x, float* __restrict__ y_partial) 
 // inputs    x bf16 [4096, 1024]
 // schedule  [0] auto [chunk, in_chunk] = s.split(k, 64, Tail::Mask, {"chunk", "in_chunk"});
 //           [1] Stage y_partial = s.rfactor(y, chunk);
-//           [2] auto [tile, column, element] = s.split(i, {256, 8}, Tail::Mask, {"tile", "column", "element"});
-//           [3] auto [step, row] = s.split(in_chunk, 8, Tail::Mask, {"step", "row"});
-//           [4] s.order({chunk, tile, row, column, step, element});
-//           [5] Loop block = s.fuse(chunk, tile, "block");
-//           [6] s.bind(block, grid.x);
-//           [7] s.bind({row, column}, thread);
-//           [8] s.bind(element, vector);
-//           [9] auto [tile_2, column_2, element_2] = s.split(i_y, {32, 1}, Tail::Mask, {"tile", "column",
-//     "element"});
-//           [10] auto [step_2, row_2] = s.split(chunk_y, 8, Tail::Mask, {"step", "row"});
-//           [11] s.order({tile_2, row_2, column_2, step_2, element_2});
-//           [12] s.bind(tile_2, grid.x);
-//           [13] s.bind({row_2, column_2}, thread);
+//           [2] auto [tile, in_tile] = s.split(i, 256, Tail::Mask, {"tile", "in_tile"});
+//           [3] auto [column, element] = s.split(in_tile, 8, {"column", "element"});
+//           [4] auto [step, row] = s.split(in_chunk, 8, Tail::Mask, {"step", "row"});
+//           [5] s.order({chunk, tile, row, column, step, element});
+//           [6] Loop block = s.fuse(chunk, tile, "block");
+//           [7] s.bind(block, grid.x);
+//           [8] s.bind({row, column}, thread);
+//           [9] s.bind(element, vector);
+//           [10] auto [tile_2, column_2] = s.split(i_y, 32, Tail::Mask, {"tile", "column"});
+//           [11] auto [step_2, row_2] = s.split(chunk_y, 8, Tail::Mask, {"step", "row"});
+//           [12] s.order({tile_2, row_2, column_2, step_2});
+//           [13] s.bind(tile_2, grid.x);
+//           [14] s.bind({row_2, column_2}, thread);
 // 256 threads, 1024 bytes of shared memory
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------

@@ -1,16 +1,16 @@
-// row[i, j] = x[i, j]
-// mean[i] = (sum_k cast(f32, row[i, k])) / 4096.0
-// scale[i] = rsqrt((sum_k (cast(f32, row[i, k]) - mean[i]) * (cast(f32, row[i, k]) - mean[i])) / 4096.0 + 1e-05)
-// y[i, j] = cast(bf16, (cast(f32, row[i, j]) - mean[i]) * scale[i] * cast(f32, gain[j]) + cast(f32, bias[j]))
+// x_row[i, j] = x[i, j]
+// mean[i] = (sum_k cast(f32, x_row[i, k])) / 4096.0
+// scale[i] = rsqrt((sum_k (cast(f32, x_row[i, k]) - mean[i]) * (cast(f32, x_row[i, k]) - mean[i])) / 4096.0 + 1e-05)
+// y[i, j] = cast(bf16, (cast(f32, x_row[i, j]) - mean[i]) * scale[i] * cast(f32, gain[j]) + cast(f32, bias[j]))
 // inputs    x bf16 [4096, 4096], gain bf16 [4096], bias bf16 [4096]
 // schedule  [0] s.bind(i, grid.x);
 //           [1] s.at(scale, i);
 //           [2] s.set_memory(scale, Memory::Registers);
 //           [3] s.at(mean, i);
 //           [4] s.set_memory(mean, Memory::Registers);
-//           [5] s.at(row, i);
-//           [6] s.set_memory(row, Memory::Registers);
-//           [7] auto [step, in_step] = s.split(j_row, 1024, Tail::Mask, {"step", "in_step"});
+//           [5] s.at(x_row, i);
+//           [6] s.set_memory(x_row, Memory::Registers);
+//           [7] auto [step, in_step] = s.split(j_x_row, 1024, Tail::Mask, {"step", "in_step"});
 //           [8] auto [share, element] = s.split(in_step, 8, {"share", "element"});
 //           [9] s.bind(share, thread);
 //           [10] s.bind(element, vector);
@@ -126,17 +126,17 @@ y_kernel(const tw::bf16* __restrict__ x,
     tw::griddepcontrol_wait();
     tw::griddepcontrol_launch_dependents();
 
-    tw::bf16 row[32];
+    tw::bf16 x_row[32];
     float mean;
     float scale;
     const int x_offset = i * 4096 + share * 8;
-    // [5] row
+    // [5] x_row
     #pragma unroll
     for (int step = 0; step < 4; ++step) {
         tw::bf16 x_values[8];
         tw::load<8>(x_values, &x[x_offset + step * 1024]);
         #pragma unroll
-        for (int element = 0; element < 8; ++element) row[step * 8 + element] = x_values[element];
+        for (int element = 0; element < 8; ++element) x_row[step * 8 + element] = x_values[element];
     }
 
     float mean_sum;
@@ -145,7 +145,7 @@ y_kernel(const tw::bf16* __restrict__ x,
 
     // [3] mean: accumulate
     #pragma unroll
-    for (int element = 0; element < 32; ++element) mean_sum += tw::to_f32(row[element]);
+    for (int element = 0; element < 32; ++element) mean_sum += tw::to_f32(x_row[element]);
 
     // [3] mean: combine the threads' parts
     mean_sum += tw::shuffle_xor(mean_sum, 1);
@@ -176,7 +176,7 @@ y_kernel(const tw::bf16* __restrict__ x,
     // [1] scale: accumulate
     #pragma unroll
     for (int element = 0; element < 32; ++element) {
-        scale_sum = tw::fma(tw::to_f32(row[element]) - mean, tw::to_f32(row[element]) - mean, scale_sum);
+        scale_sum = tw::fma(tw::to_f32(x_row[element]) - mean, tw::to_f32(x_row[element]) - mean, scale_sum);
     }
 
     // [1] scale: combine the threads' parts
@@ -209,7 +209,7 @@ y_kernel(const tw::bf16* __restrict__ x,
         #pragma unroll
         for (int element = 0; element < 8; ++element) {
             y_out[element] =
-                tw::to_bf16(tw::fma((tw::to_f32(row[step * 8 + element]) - mean) * scale,
+                tw::to_bf16(tw::fma((tw::to_f32(x_row[step * 8 + element]) - mean) * scale,
                                     tw::to_f32(gain_values[element]), tw::to_f32(bias_values[element])));
         }
         tw::store<8>(&y[x_offset + step * 1024], y_out);

@@ -1,13 +1,24 @@
 // gradient[i, j] = sum_p select(cast(i64, ids[p]) == i, cast(f32, y_gradient[p, j]), 0.0)
 // inputs    ids i32 [50], y_gradient bf16 [50, 64]
-// schedule  [0] auto [tile, column, element] = s.split(j, {256, 8}, Tail::Mask, {"tile", "column", "element"});
-//           [1] auto [step, row] = s.split(p, 8, Tail::Mask, {"step", "row"});
-//           [2] s.order({i, tile, row, column, step, element});
-//           [3] Loop block = s.fuse(i, tile, "block");
-//           [4] s.bind(block, grid.x);
-//           [5] s.bind({row, column}, thread);
-//           [6] s.bind(element, vector);
-// 256 threads, 9216 bytes of shared memory
+// schedule  [0] s.scatter(gradient, Combine::Search);
+//           [1] auto [block, row] = s.split(i, 4, Tail::Mask, {"block", "row"});
+//           [2] auto [part, in_part] = s.split(j, 128, Tail::Mask, {"part", "in_part"});
+//           [3] auto [tile, in_tile] = s.split(in_part, 128, Tail::Mask, {"tile", "in_tile"});
+//           [4] auto [vector_2, in_vector] = s.split(in_tile, 128, {"vector", "in_vector"});
+//           [5] auto [t, element] = s.split(in_vector, 4, {"t", "element"});
+//           [6] s.order({block, part, row, t, tile, t_gradient, vector_2, element});
+//           [7] s.bind(block, grid.x);
+//           [8] s.bind(part, grid.y);
+//           [9] s.bind(row, thread);
+//           [10] s.bind(t, thread);
+//           [11] s.bind(vector_2, unrolled);
+//           [12] s.bind(element, vector);
+//           [13] s.at(gradient_span, row);
+//           [14] s.set_memory(gradient_span, Memory::Registers);
+//           [15] auto [round, share] = s.split(u, 32, Tail::Mask, {"round", "share"});
+//           [16] s.order({share, round});
+//           [17] s.bind(share, thread);
+// 128 threads
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
 namespace tw {
@@ -38,12 +49,19 @@ __device__ inline void store(T* memory, const T* registers) {
     *reinterpret_cast<Vector<N, T>*>(memory) = vector;
 }
 
-/// The block's dynamic shared memory.
+/// The index, of which the emulator sees that 0 <= index < extent holds in the dimension of the tensor.
+template <class Index, class Extent>
+__device__ inline Index inside(Index index, Extent, const char*, int) { return index; }
+
+/// The value of the lane whose number differs by these bits.
 template <class T>
-__device__ inline T& shared_memory() {
-    extern __shared__ __align__(1024) unsigned char dynamic_shared[];
-    return *reinterpret_cast<T*>(dynamic_shared);
-}
+__device__ inline T shuffle_xor(T value, int lane_bits) { return __shfl_xor_sync(0xffffffff, value, lane_bits); }
+
+/// The other operand if one is NaN; -0 is less than 0.
+__device__ inline int min(int a, int b) { return a < b ? a : b; }
+
+/// The other operand if one is NaN; -0 is less than 0.
+__device__ inline int max(int a, int b) { return a > b ? a : b; }
 }  // namespace tw
 
 // ---- vocabulary: what is made of it ---------------------------------------------------------------------------------
@@ -53,68 +71,91 @@ __device__ inline float to_f32(bf16 x) { return cvt_f32_bf16(x.bits); }
 
 // ---- kernel ---------------------------------------------------------------------------------------------------------
 
-struct Shared {
-    alignas(16) float gradient_sum_meet[8][32][9];
-};
-
-extern "C" __global__ void __launch_bounds__(256, 1)
+extern "C" __global__ void __launch_bounds__(128, 1)
 gradient_kernel(const int* __restrict__ ids, const tw::bf16* __restrict__ y_gradient, float* __restrict__ gradient) {
-    Shared& shared = tw::shared_memory<Shared>();
     const int block = blockIdx.x;
     const int thread = threadIdx.x;
     tw::griddepcontrol_wait();
 
     const int row = thread / 32;
-    const int column = thread % 32;
-    float gradient_sum[8];
-    // gradient: start
-    #pragma unroll
-    for (int element = 0; element < 8; ++element) gradient_sum[element] = 0.0f;
+    const int share = thread % 32;
+    int gradient_last;
+    int gradient_first;
+    int gradient_span_span_1;
+    int gradient_span_span_0;
+    // [13] gradient_span: start
+    gradient_span_span_0 = 2147483647;
+    gradient_span_span_1 = -1;
 
-    // gradient: accumulate
-    if (column < 8) {
-        const int y_gradient_offset = row * 64 + column * 8;
+    // [13] gradient_span: accumulate
+    if (block * 4 + row < 9) {
         #pragma unroll
-        for (int step = 0; step < 7; ++step) {
-            if (step * 8 + row < 50) {
-                #pragma unroll
-                for (int element = 0; element < 8; ++element) {
-                    gradient_sum[element] += block == ids[step * 8 + row] ?
-                        tw::to_f32(y_gradient[y_gradient_offset + step * 512 + element]) : 0.0f;
-                }
+        for (int round = 0; round < 2; ++round) {
+            if (round * 32 + share < 50) {
+                const int gradient_span_span_0_new =
+                    tw::min(gradient_span_span_0,
+                            block * 4 + row == ids[round * 32 + share] ? round * 32 + share : 2147483647);
+                const int gradient_span_span_1_new =
+                    tw::max(gradient_span_span_1, block * 4 + row == ids[round * 32 + share] ? round * 32 + share : -1);
+                gradient_span_span_0 = gradient_span_span_0_new;
+                gradient_span_span_1 = gradient_span_span_1_new;
             }
         }
     }
 
-    // gradient: combine the threads' parts
-    #pragma unroll
-    for (int element = 0; element < 8; ++element) {
-        shared.gradient_sum_meet[row][column][element] = gradient_sum[element];
+    // [13] gradient_span: combine the threads' parts
+    const int gradient_span_span_0_new = tw::min(gradient_span_span_0, tw::shuffle_xor(gradient_span_span_0, 1));
+    const int gradient_span_span_1_new = tw::max(gradient_span_span_1, tw::shuffle_xor(gradient_span_span_1, 1));
+    gradient_span_span_0 = gradient_span_span_0_new;
+    gradient_span_span_1 = gradient_span_span_1_new;
+
+    const int gradient_span_span_0_new_2 = tw::min(gradient_span_span_0, tw::shuffle_xor(gradient_span_span_0, 2));
+    const int gradient_span_span_1_new_2 = tw::max(gradient_span_span_1, tw::shuffle_xor(gradient_span_span_1, 2));
+    gradient_span_span_0 = gradient_span_span_0_new_2;
+    gradient_span_span_1 = gradient_span_span_1_new_2;
+
+    const int gradient_span_span_0_new_3 = tw::min(gradient_span_span_0, tw::shuffle_xor(gradient_span_span_0, 4));
+    const int gradient_span_span_1_new_3 = tw::max(gradient_span_span_1, tw::shuffle_xor(gradient_span_span_1, 4));
+    gradient_span_span_0 = gradient_span_span_0_new_3;
+    gradient_span_span_1 = gradient_span_span_1_new_3;
+
+    const int gradient_span_span_0_new_4 = tw::min(gradient_span_span_0, tw::shuffle_xor(gradient_span_span_0, 8));
+    const int gradient_span_span_1_new_4 = tw::max(gradient_span_span_1, tw::shuffle_xor(gradient_span_span_1, 8));
+    gradient_span_span_0 = gradient_span_span_0_new_4;
+    gradient_span_span_1 = gradient_span_span_1_new_4;
+
+    const int gradient_span_span_0_new_5 = tw::min(gradient_span_span_0, tw::shuffle_xor(gradient_span_span_0, 16));
+    const int gradient_span_span_1_new_5 = tw::max(gradient_span_span_1, tw::shuffle_xor(gradient_span_span_1, 16));
+    gradient_span_span_0 = gradient_span_span_0_new_5;
+    gradient_span_span_1 = gradient_span_span_1_new_5;
+
+    // [13] gradient_span
+    if (block * 4 + row < 9) {
+        gradient_first = gradient_span_span_0;
+        gradient_last = gradient_span_span_1;
     }
-    __syncthreads();
+
+    float gradient_sum[4];
+    // gradient: start
     #pragma unroll
-    for (int element = 0; element < 8; ++element) {
-        float gradient_sum_parts[8];
-        // gradient: combine the threads' parts
-        #pragma unroll
-        for (int part = 0; part < 8; ++part) {
-            gradient_sum_parts[part] = shared.gradient_sum_meet[part][column][element];
+    for (int element = 0; element < 4; ++element) gradient_sum[element] = 0.0f;
+
+    // gradient: accumulate
+    if (block * 4 + row < 9 && share < 16) {
+        for (long long t = 0, t_end = block * 4 + row < 9 ? (long long)gradient_last - gradient_first + 1 : 0;
+             t < t_end; ++t) {
+            #pragma unroll
+            for (int element = 0; element < 4; ++element) {
+                gradient_sum[element] += block * 4 + row == ids[tw::inside(t + gradient_first, 50, "ids", 0)] ?
+                    tw::to_f32(y_gradient[(tw::inside(t + gradient_first, 50, "y_gradient", 0),
+                                           t * 64 + (long long)gradient_first * 64 + share * 4 + element)]) : 0.0f;
+            }
         }
-        #pragma unroll
-        for (int pair = 0; pair < 4; ++pair) gradient_sum_parts[pair * 2] += gradient_sum_parts[pair * 2 + 1];
-        #pragma unroll
-        for (int pair = 0; pair < 2; ++pair) gradient_sum_parts[pair * 4] += gradient_sum_parts[pair * 4 + 2];
-        gradient_sum_parts[0] += gradient_sum_parts[4];
-        gradient_sum[element] = gradient_sum_parts[0];
     }
 
     // gradient
-    if (column < 8 && row == 0) {
-        const int gradient_offset = block * 64 + column * 8;
-        #pragma unroll
-        for (int element_vector = 0; element_vector < 2; ++element_vector) {
-            tw::store<4>(&gradient[gradient_offset + element_vector * 4], &gradient_sum[element_vector * 4]);
-        }
+    if (block * 4 + row < 9 && share < 16) {
+        tw::store<4>(&gradient[block * 256 + row * 64 + share * 4], gradient_sum);
     }
 }
 

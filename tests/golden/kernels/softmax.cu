@@ -1,6 +1,6 @@
-// row[i, j] = x[i, j]
-// largest[i] = max_k cast(f32, row[i, k])
-// shifted[i, j] = exp(cast(f32, row[i, j]) - largest[i])
+// x_row[i, j] = x[i, j]
+// largest[i] = max_k cast(f32, x_row[i, k])
+// shifted[i, j] = exp(cast(f32, x_row[i, j]) - largest[i])
 // scale[i] = 1.0 / (sum_k shifted[i, k])
 // y[i, j] = cast(bf16, shifted[i, j] * scale[i])
 // inputs    x bf16 [4096, 4096]
@@ -11,9 +11,9 @@
 //           [4] s.set_memory(shifted, Memory::Registers);
 //           [5] s.at(largest, i);
 //           [6] s.set_memory(largest, Memory::Registers);
-//           [7] s.at(row, i);
-//           [8] s.set_memory(row, Memory::Registers);
-//           [9] auto [step, in_step] = s.split(j_row, 1024, Tail::Mask, {"step", "in_step"});
+//           [7] s.at(x_row, i);
+//           [8] s.set_memory(x_row, Memory::Registers);
+//           [9] auto [step, in_step] = s.split(j_x_row, 1024, Tail::Mask, {"step", "in_step"});
 //           [10] auto [share, element] = s.split(in_step, 8, {"share", "element"});
 //           [11] s.bind(share, thread);
 //           [12] s.bind(element, vector);
@@ -157,18 +157,18 @@ extern "C" __global__ void __launch_bounds__(128, 1) y_kernel(const tw::bf16* __
     tw::griddepcontrol_wait();
     tw::griddepcontrol_launch_dependents();
 
-    tw::bf16 row[32];
+    tw::bf16 x_row[32];
     float largest;
     float shifted[32];
     float scale;
     const int x_offset = i * 4096 + share * 8;
-    // [7] row
+    // [7] x_row
     #pragma unroll
     for (int step = 0; step < 4; ++step) {
         tw::bf16 x_values[8];
         tw::load<8>(x_values, &x[x_offset + step * 1024]);
         #pragma unroll
-        for (int element = 0; element < 8; ++element) row[step * 8 + element] = x_values[element];
+        for (int element = 0; element < 8; ++element) x_row[step * 8 + element] = x_values[element];
     }
 
     float largest_max;
@@ -178,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) y_kernel(const tw::bf16* __
     // [5] largest: accumulate
     #pragma unroll
     for (int element = 0; element < 32; ++element) {
-        largest_max = tw::max(largest_max, tw::to_f32(row[element]));
+        largest_max = tw::max(largest_max, tw::to_f32(x_row[element]));
     }
 
     // [5] largest: combine the threads' parts
@@ -208,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) y_kernel(const tw::bf16* __
     // [3] shifted
     #pragma unroll
     for (int element = 0; element < 32; ++element) {
-        shifted[element] = tw::exp(tw::to_f32(row[element]) - largest);
+        shifted[element] = tw::exp(tw::to_f32(x_row[element]) - largest);
     }
 
     float scale_sum;
