@@ -1,5 +1,6 @@
 // Checking what a kernel computed against the declaration, in float64.
 #pragma once
+#include <functional>
 #include <string>
 
 #include "dsl/interpret.h"
@@ -18,7 +19,9 @@ struct CheckResult {
 
 /// Random inputs for a computation: floats uniform in [-1, 1), sizes at their largest; integers in [0, 8), or, where
 /// they are indices or lengths, in what the declaration gives them room for: see integer_ranges.h.
-Bindings random_bindings(const std::vector<Tensor>& outputs, uint64_t seed);
+/// `fill_floats`: draws inputs of floats, in place of the above.
+Bindings random_bindings(const std::vector<Tensor>& outputs, uint64_t seed,
+                         const std::function<void(HostArray&, uint64_t seed)>& fill_floats = {});
 
 struct CheckOptions {
     bool approximate = false;          ///< the kernels use named approximations

@@ -22,10 +22,13 @@ void visit_variables(const Operation& operation, const See& see) {
 
 Value some_scalar(Type type) { return is_float(type) ? make_value(type, 0.75) : make_value(type, int64_t{3}); }
 
-HostArray random_array(const Operation& input, const Bindings& sizes, const IntegerRange& range, uint64_t seed) {
+HostArray random_array(const Operation& input, const Bindings& sizes, const IntegerRange& range,
+                       const std::function<void(HostArray&, uint64_t seed)>& fill_floats, uint64_t seed) {
     HostArray array =
         host_array(input.outputs[0].type, extents_of(input.shape, sizes), extents_of(input.strides, sizes));
-    if (is_float(array.type))
+    if (is_float(array.type) && fill_floats)
+        fill_floats(array, seed);
+    else if (is_float(array.type))
         fill_uniform(array, -1, 1, seed);
     else
         fill_integers(array, range, seed);
@@ -34,7 +37,8 @@ HostArray random_array(const Operation& input, const Bindings& sizes, const Inte
 
 }  // namespace
 
-Bindings random_bindings(const std::vector<Tensor>& outputs, uint64_t seed) {
+Bindings random_bindings(const std::vector<Tensor>& outputs, uint64_t seed,
+                         const std::function<void(HostArray&, uint64_t seed)>& fill_floats) {
     Bindings bindings;
     auto operations = operations_of(outputs);
     for (const auto& operation : operations)
@@ -45,8 +49,8 @@ Bindings random_bindings(const std::vector<Tensor>& outputs, uint64_t seed) {
     auto ranges = integer_ranges(outputs, bindings);
     for (const auto& operation : operations)
         if (operation->is_input())
-            bindings.inputs[operation->name] =
-                random_array(*operation, bindings, ranges[operation->name], seed * 1000003 + bindings.inputs.size());
+            bindings.inputs[operation->name] = random_array(*operation, bindings, ranges[operation->name], fill_floats,
+                                                            seed * 1000003 + bindings.inputs.size());
     return bindings;
 }
 

@@ -1,6 +1,7 @@
 #include "schedules/candidates.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <optional>
 #include <set>
@@ -43,12 +44,16 @@ std::string text_of(const Made& made) {
     return text.empty() ? "by rule" : text;
 }
 
+using Clock = std::chrono::steady_clock;
+
 /// Walks from the rule's choices to those that differ in one, in two, and so on: a choice differs behind all others
 /// that do, in the order in which they are asked, so that no set of picks comes twice.
 class Search {
 public:
-    Search(const std::function<Schedule()>& rule, size_t limit, std::set<std::string> left_alone = {})
-        : rule_(rule), limit_(std::max<size_t>(limit, 1)), left_alone_(std::move(left_alone)) {}
+    /// Ends behind so many seconds, if these are more than none.
+    Search(const std::function<Schedule()>& rule, size_t limit, std::set<std::string> left_alone = {},
+           double seconds = 0)
+        : rule_(rule), limit_(std::max<size_t>(limit, 1)), left_alone_(std::move(left_alone)), seconds_(seconds) {}
 
     std::vector<Made> run() {
         found_.push_back(*make({}));
@@ -58,7 +63,10 @@ public:
     }
 
 private:
-    bool has_room() const { return found_.size() < limit_ && tried_ < tries_of_each * limit_; }
+    bool has_room() const { return found_.size() < limit_ && tried_ < tries_of_each * limit_ && !is_late(); }
+    bool is_late() const {
+        return seconds_ > 0 && std::chrono::duration<double>(Clock::now() - begin_).count() > seconds_;
+    }
 
     /// Nothing where what else is picked leaves no such choice.
     std::optional<Made> make(const Picks& picks) {
@@ -99,6 +107,8 @@ private:
     const std::function<Schedule()>& rule_;
     size_t limit_, tried_ = 0;
     const std::set<std::string> left_alone_;
+    const double seconds_;
+    const Clock::time_point begin_ = Clock::now();
     std::vector<Made> found_;
     std::set<std::string> known_;
 };
@@ -117,27 +127,30 @@ std::vector<Candidate> candidates(const std::vector<Tensor>& outputs, const Targ
 }
 
 std::vector<PredictedPicks> neighbours_of_rule(const std::function<Schedule()>& rule, size_t limit,
-                                               const std::set<std::string>& left_alone) {
+                                               const std::set<std::string>& left_alone, double seconds) {
     std::vector<PredictedPicks> found;
-    for (Made& made : Search(rule, limit, left_alone).run())
+    for (Made& made : Search(rule, limit, left_alone, seconds).run())
         found.push_back({std::move(made.picks), std::move(made.time)});
     return found;
 }
 
-std::vector<PredictedPicks> best_by_model(const std::function<Schedule()>& rule, size_t limit) {
+std::vector<PredictedPicks> best_by_model(const std::function<Schedule()>& rule, size_t limit, double seconds) {
     constexpr size_t looked_at = 4;       // as many times those that are wanted
     constexpr double times_the_best = 3;  // the model errs by less
     constexpr double told_apart = 0.1;
     constexpr double most_statements = 20000;  // about ten seconds of a compiler
-    std::vector<PredictedPicks> all = neighbours_of_rule(rule, looked_at * limit);
+    std::vector<PredictedPicks> all = neighbours_of_rule(rule, looked_at * limit, {}, seconds);
     auto seconds_of = [](const PredictedPicks& each) { return each.time.seconds; };
     const double best = seconds_of(*std::ranges::min_element(all, {}, seconds_of));
     // Of what the model cannot tell apart, fewer differences from the rule come first.
-    auto step_of = [&](const PredictedPicks& each) { return std::floor(std::log(seconds_of(each) / best) / told_apart); };
+    auto step_of = [&](const PredictedPicks& each) {
+        return std::floor(std::log(seconds_of(each) / best) / told_apart);
+    };
     std::stable_sort(all.begin() + 1, all.end(),
                      [&](const PredictedPicks& a, const PredictedPicks& b) { return step_of(a) < step_of(b); });
     auto hopeless = [&](const PredictedPicks& each) {
-        return !each.picks.empty() && (seconds_of(each) > times_the_best * best || each.time.statements() > most_statements);
+        return !each.picks.empty() &&
+               (seconds_of(each) > times_the_best * best || each.time.statements() > most_statements);
     };
     std::erase_if(all, hopeless);
     if (all.size() > limit) all.resize(std::max<size_t>(limit, 1));

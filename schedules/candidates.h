@@ -33,12 +33,13 @@ struct PredictedPicks {
     codegen::Prediction time;
 };
 /// The same as picks alone, of whatever makes a schedule; `rule` is called on this thread. Choices of what is left
-/// alone ("tiles") stay as the rule has them.
+/// alone ("tiles") stay as the rule has them. `seconds`: as of best_by_model.
 std::vector<PredictedPicks> neighbours_of_rule(const std::function<Schedule()>& rule, size_t limit,
-                                               const std::set<std::string>& left_alone = {});
+                                               const std::set<std::string>& left_alone = {}, double seconds = 0);
 /// Of several times as many, the rule's first, then those that the model of time expects to be fastest, without those
 /// that it expects to take several times as long as the best, or that take seconds to compile.
-std::vector<PredictedPicks> best_by_model(const std::function<Schedule()>& rule, size_t limit);
+/// `seconds`: so long it looks for them, where there are more; 0: no such limit.
+std::vector<PredictedPicks> best_by_model(const std::function<Schedule()>& rule, size_t limit, double seconds = 0);
 /// The schedule with these picks. Throws Error where the rule has no such choices.
 Schedule schedule_with(const Picks& picks, const std::function<Schedule()>& rule);
 

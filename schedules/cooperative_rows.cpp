@@ -163,7 +163,8 @@ RowThreads fewer_threads(const Schedule& s, const std::vector<Stage>& stages, co
     const int64_t columns = columns_of(s, stages);
     if (columns == 0 || (!divides && !given.keep)) return shape;
     const int64_t each = divides && !kept ? terms_of_means : most_kept;
-    const int64_t least = kept && !divides ? given.threads : 32;
+    constexpr int64_t lanes = 32, least_of_means = 4;
+    const int64_t least = kept ? divides ? lanes : given.threads : divides ? least_of_means : lanes;
     if (divides) shape.threads = std::min<int64_t>(shape.threads, 256);
     while (shape.threads > least && shape.threads / 2 * each >= columns) shape.threads /= 2;
     if (shape.threads < given.threads) shape.rows = std::max<int64_t>(given.rows, 128 / shape.threads);

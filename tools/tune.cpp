@@ -38,19 +38,20 @@ struct ChosenKernel {
 };
 
 /// A family's kernel by its tilings; what else the catalog or a user has, by the choices of its rule.
-ChosenKernel kernel_to_tune(const std::string& name, const Target& target, size_t limit) {
+ChosenKernel kernel_to_tune(const std::string& name, const Target& target, const tuning::TuneOptions& options) {
     for (const auto& family : {tuning::tunable_product, tuning::tunable_convolution})
         if (auto found = family(name)) return {name, *found};
     const schedules::CatalogEntry* entry = schedules::find_kernel(name);
     if (!entry) return {name, tuning::find_tunable(name)};  // which says what names there are
-    tuning::TunableDeclaration declared = tuning::tunable_kernel(*entry, target, limit);
+    tuning::TunableDeclaration declared = tuning::tunable_kernel(*entry, target, options.limit, options.within);
     return {name, std::move(declared.tunable), {declared.key, declared.bucket}};
 }
 
-std::vector<ChosenKernel> chosen_kernels(const std::vector<std::string>& names, const Target& target, size_t limit) {
+std::vector<ChosenKernel> chosen_kernels(const std::vector<std::string>& names, const Target& target,
+                                         const tuning::TuneOptions& options) {
     std::vector<ChosenKernel> kernels;
     for (const std::string& name : names) try {
-            kernels.push_back(kernel_to_tune(name, target, limit));
+            kernels.push_back(kernel_to_tune(name, target, options));
         } catch (const Error& problem) {
             throw CLI::ValidationError(fmt::format("tune: {}", problem.what()));
         }
@@ -156,7 +157,7 @@ int tune(const TuneCommand& command) {
     const std::vector<std::string> names = names_of(command);
     ChosenDevice chosen =
         command.device.empty() ? best_device() : ChosenDevice{open_device(command.device), command.device};
-    const std::vector<ChosenKernel> kernels = chosen_kernels(names, target_of(*chosen.device), command.options.limit);
+    const std::vector<ChosenKernel> kernels = chosen_kernels(names, target_of(*chosen.device), command.options);
     std::vector<TunedRecord> records = read_records(command.records);
     write_records(command.records, records);  // what cannot be written is better known now
     print("tuning on {}\n", chosen.reason);

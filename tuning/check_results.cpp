@@ -11,11 +11,15 @@
 namespace tw::tuning {
 namespace {
 
-constexpr double most_interpreted = 4e6;       // flops; about a second
-constexpr int64_t most_sampled = 10'000'000;  // terms of each output, in float64 and as declared; a few seconds
+constexpr double most_interpreted = 4e6;     // flops; about a second
+constexpr int64_t most_sampled = 2'000'000;  // terms of each output, in float64 and as declared; a few seconds
 
 Bindings bindings_of(const Tunable& tunable) {
-    Bindings bindings = random_bindings(tunable.outputs, 100);
+    constexpr int64_t many = 1 << 22;  // elements: so many are drawn on all processors
+    const auto draw = [&](HostArray& array, uint64_t seed) {
+        array.num_elements() < many ? fill_uniform(array, -1, 1, seed) : bench::fill_random(array, {-1, 1}, {}, seed);
+    };
+    Bindings bindings = random_bindings(tunable.outputs, 100, draw);
     const bench::FillInput fill = fill_of(tunable, bindings);
     uint64_t seed = 100;
     for (auto& [name, array] : bindings.inputs)
@@ -55,7 +59,8 @@ std::vector<HostArray> ResultCheck::by_reference() const {
     Executable executable(program, device_);
     std::vector<HostArray> results = run_on(executable, bindings_);
     if (auto wrong =
-            far_from_float64(tunable_, bindings_, results, {.approximate = program.approximate(), .samples = 256, .most_terms = most_sampled}))
+            far_from_float64(tunable_, bindings_, results,
+                             {.approximate = program.approximate(), .samples = 256, .most_terms = most_sampled}))
         throw_error(Error, "{}: nothing to compare results with: of the reference, {}", tunable_.name, *wrong);
     return results;
 }
@@ -64,7 +69,8 @@ std::optional<std::string> ResultCheck::problem_of(Executable& executable, const
     const std::vector<HostArray> got = run_on(executable, bindings_);
     const bool approximate = executable.program().approximate();
     if (!tunable_.is_exact)
-        return far_from_float64(tunable_, bindings_, got, {.approximate = approximate, .roundings = roundings, .most_terms = most_sampled});
+        return far_from_float64(tunable_, bindings_, got,
+                                {.approximate = approximate, .roundings = roundings, .most_terms = most_sampled});
     if (expected_.empty())
         expected_ = tunable_.flops <= most_interpreted && !approximate ? interpret_plain(tunable_.outputs, bindings_)
                                                                        : by_reference();

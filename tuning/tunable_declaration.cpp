@@ -55,7 +55,8 @@ std::vector<std::string> texts_of(const std::vector<schedules::PredictedPicks>& 
 }
 
 TunableDeclaration tunable_of(const std::vector<Tensor>& outputs, const std::string& rule_name,
-                              const std::function<Schedule(const Target&)>& make, const Target& target, size_t limit) {
+                              const std::function<Schedule(const Target&)>& make, const Target& target, size_t limit,
+                              double within) {
     TunableDeclaration made;
     made.key = schedules::declaration_key(outputs, rule_name);
     made.bucket = schedules::bucket_key(outputs, rule_name);
@@ -66,8 +67,9 @@ TunableDeclaration tunable_of(const std::vector<Tensor>& outputs, const std::str
         const Choices by_rule;
         made.tunable.flops = flops_of(make(target));
     }
-    made.tunable.tilings = [make, limit](const Target& wanted) {
-        return texts_of(schedules::best_by_model([&] { return make(wanted); }, limit));
+    constexpr double share_of_search = 0.25;
+    made.tunable.tilings = [make, limit, seconds = share_of_search * within](const Target& wanted) {
+        return texts_of(schedules::best_by_model([&] { return make(wanted); }, limit, seconds));
     };
     made.tunable.spread = [make](const Target& wanted, size_t count) {
         return texts_of(schedules::neighbours_of_rule([&] { return make(wanted); }, count));
@@ -82,7 +84,7 @@ TunableDeclaration tunable_of(const std::vector<Tensor>& outputs, const std::str
 bench::FillInput tables_of(const schedules::CatalogEntry& entry, const std::vector<Tensor>& outputs) {
     if (!entry.give_tables) return {};
     return [give = entry.give_tables, outputs](const std::string& input, HostArray& array, uint64_t seed) {
-        Bindings bindings = random_bindings(outputs, 100);
+        Bindings bindings = random_bindings(outputs, 100, [](HostArray&, uint64_t) {});  // tables are of integers
         const auto before = bindings.inputs.find(input);
         if (before == bindings.inputs.end() || is_float(array.type)) return false;
         const std::vector<std::byte> drawn = before->second.bytes;
@@ -97,12 +99,15 @@ bench::FillInput tables_of(const schedules::CatalogEntry& entry, const std::vect
 }  // namespace
 
 TunableDeclaration tunable_declaration(const std::vector<Tensor>& outputs, const std::string& rule_name,
-                                       const schedules::ScheduleRule& rule, const Target& target, size_t limit) {
+                                       const schedules::ScheduleRule& rule, const Target& target, size_t limit,
+                                       double within) {
     return tunable_of(
-        outputs, rule_name, [outputs, rule](const Target& wanted) { return rule(outputs, wanted); }, target, limit);
+        outputs, rule_name, [outputs, rule](const Target& wanted) { return rule(outputs, wanted); }, target, limit,
+        within);
 }
 
-TunableDeclaration tunable_kernel(const schedules::CatalogEntry& entry, const Target& target, size_t limit) {
+TunableDeclaration tunable_kernel(const schedules::CatalogEntry& entry, const Target& target, size_t limit,
+                                  double within) {
     std::vector<RuledDeclaration> ruled;
     {
         const Choices choices;
@@ -114,7 +119,7 @@ TunableDeclaration tunable_kernel(const schedules::CatalogEntry& entry, const Ta
                     "'{0}' has a schedule of its own, which leaves nothing to choose; tune {0}_automatic, if that is a "
                     "kernel of the library, or have choose_schedule or schedule_as_tuned make the schedule",
                     entry.name);
-    TunableDeclaration made = tunable_of(ruled[0].outputs, ruled[0].rule_name, entry.make, target, limit);
+    TunableDeclaration made = tunable_of(ruled[0].outputs, ruled[0].rule_name, entry.make, target, limit, within);
     made.tunable.fill = tables_of(entry, ruled[0].outputs);
     return made;
 }

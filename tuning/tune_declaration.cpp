@@ -48,7 +48,7 @@ TunedDeclaration tune(const std::vector<Tensor>& outputs, const std::shared_ptr<
     check_clock(outputs, device, request);
     const Target target = target_of(*device);
     const tuning::TunableDeclaration declared =
-        tuning::tunable_declaration(outputs, request.rule_name, request.rule, target, request.limit);
+        tuning::tunable_declaration(outputs, request.rule_name, request.rule, target, request.limit, request.within);
     const tuning::TuneOptions options{.limit = request.limit,
                                       .seconds = request.seconds,
                                       .within = request.within,

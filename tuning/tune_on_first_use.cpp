@@ -49,8 +49,7 @@ void tune_on_first_use(Registry& registry, const std::shared_ptr<Device>& device
                               device->name()));
         return;
     }
-    tune_on_first_use(registry, device,
-                      {.limit = best_few, .seconds = share_of_finals * *seconds, .within = *seconds});
+    tune_on_first_use(registry, device, {.limit = best_few, .seconds = share_of_finals * *seconds, .within = *seconds});
 }
 
 }  // namespace tw
