@@ -18,7 +18,8 @@ struct TuneRequest {
     bool keep = true;  ///< the record, in the folder that choose_schedule reads (schedules/tuned_declarations.h)
     schedules::ScheduleRule rule = schedules::choose_schedule;  ///< or one's own, that asks by pick()
     std::string rule_name = "choose_schedule";                  ///< what schedule_as_tuned knows one's own by
-    /// Seconds of one run of a candidate, by its picks, asked in place of the device's clock.
+    /// Seconds of one run of a candidate, by its picks ("rule", "y.threads=64 y.way=read"), asked in place of the
+    /// device's clock. A record that is kept is as good as any other of the device's architecture.
     std::function<double(const std::string& picks)> clock = {};
     tuning::ShowStep show = {};
 };

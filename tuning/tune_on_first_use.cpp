@@ -33,6 +33,8 @@ void tune_on_first_use(Registry& registry, const std::shared_ptr<Device>& device
                     "tune_on_first_use: {} has no times to choose by; give a GPU, as open_device(\"cuda\"), or a "
                     "clock of your own, TuneRequest::clock",
                     device->name());
+    if (!request.keep)
+        throw_error(Error, "tune_on_first_use: keep = false; what is measured is found again as a record, keep it");
     registry.tune_by([device, request](const std::vector<Tensor>& outputs, const Target&) {
         const TunedDeclaration tuned = tune(outputs, device, request);
         fmt::print(stderr, "tuned {}\n", tuned.text.substr(0, tuned.text.find('\n')));
@@ -47,6 +49,7 @@ void tune_on_first_use(Registry& registry, const std::shared_ptr<Device>& device
     if (device && device->kind() != DeviceKind::Cuda) {
         warn_once(fmt::format("TW_TUNE={} tunes nothing: {} has no times to choose by", std::getenv("TW_TUNE"),
                               device->name()));
+        registry.tune_by([](const std::vector<Tensor>&, const Target&) {});  // said once
         return;
     }
     tune_on_first_use(registry, device, {.limit = best_few, .seconds = share_of_finals * *seconds, .within = *seconds});

@@ -277,16 +277,16 @@ TEST(ChosenReductions, ShareTermsOfFewResults) {
     };
     for (const auto& [outputs, lines, step] :
          {Case{
-              {compute("y", {1024}, [&](Expr c) { return sum(cast(f32, x(r, c)), r); })}, 1.1, "{\"tile\", \"column\""},
+              {compute("y", {1024}, [&](Expr c) { return sum(cast(f32, x(r, c)), r); })}, 1.1, "{\"step\", \"row\"}"},
           Case{{compute("y", {3, 40},
                         [&](Expr n, Expr c) {
                             return sum(images(n, p, q, c), {p, q});
                         })},
                1.1,
-               "{\"tile\", \"column\""},
+               "{\"step\", \"row\"}"},
           Case{{compute("y", {203}, [&](Expr c) { return reduce_max(cast(f32, odd(o, c)), o); })},
                2.2,
-               "{\"tile\", \"element\""},
+               "{\"piece\", \"column\"}"},
           Case{{compute("y", {},
                         [&] {
                             return sum(v(i, j) * v(i, j), std::vector<Axis>{i, j});

@@ -118,6 +118,8 @@ TEST_F(TuneDeclaration, HappensAsTheEnvironmentSays) {
     tune_on_first_use(registry, emulated);
     ASSERT_EQ(warnings.size(), 1u);
     EXPECT_THAT(warnings[0], HasSubstr("TW_TUNE=5 tunes nothing: "));
+    EXPECT_EQ(registry.select({scaled()}, target("sm_90a")).origin, Provenance::Rule);
+    EXPECT_EQ(warnings.size(), 1u);
     for (const char* wrong : {"yes", "-1", "0", "5s", "nan", "1e9"}) {
         setenv("TW_TUNE", wrong, 1);
         EXPECT_ERROR(tune_on_first_use(registry, emulated),
@@ -127,6 +129,8 @@ TEST_F(TuneDeclaration, HappensAsTheEnvironmentSays) {
     set_warning_sink(before);
     EXPECT_ERROR(tune_on_first_use(registry, nullptr, {}), "tune_on_first_use: no device");
     EXPECT_ERROR(tune_on_first_use(registry, emulated, {}), "has no times to choose by; give a GPU");
+    EXPECT_ERROR(tune_on_first_use(registry, emulated, {.keep = false, .clock = clock_of("rule", 1, 2)}),
+                 "tune_on_first_use: keep = false; what is measured is found again as a record");
 }
 
 /// Choices of two stages, each faster than the rule's: both together are measured, too, and taken if that is right.
