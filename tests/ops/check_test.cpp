@@ -82,7 +82,7 @@ TEST(CheckOutput, StaysWithinTheTermsThatItMayTake) {
     Tensor y = compute("y", {100, 40}, [&](Expr i, Expr j) { return sum(a(i, k) * b(k, j), k); });
     const Bindings bindings = random_bindings({y}, 5);
     const HostArray right = interpret_plain({y}, bindings)[0];
-    for (const auto& [most_terms, elements] : {std::pair{0, 200}, {1'000'000, 200}, {50'000, 100}, {10, 4}}) {
+    for (const auto& [most_terms, elements] : {std::pair{0, 200}, {1'000'000, 200}, {50'000, 99}, {10, 4}}) {
         const CheckResult result = check_output(y, bindings, right, {.samples = 200, .most_terms = most_terms});
         EXPECT_EQ(result.elements, elements) << result.text;
         EXPECT_TRUE(result.ok) << result.text;

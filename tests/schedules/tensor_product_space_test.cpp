@@ -50,6 +50,7 @@ TEST(TensorProductSpace, EveryTilingBuildsWithinTheLimits) {
 // Also after the schedules have changed since they were measured.
 TEST(TensorProductSpace, EveryRecordBuilds) {
     for (const TunedRecord& record : parse_records(embedded_records(), "schedules/tuned/h200.jsonl")) {
+        if (record.kernel.find(" #") != std::string::npos) continue;  // of a declaration: tuned_records_test
         SCOPED_TRACE(record.kernel + " " + record.tiling);
         const std::string tiled = record.kernel + "_tile" + record.tiling;
         EXPECT_NO_THROW(build(find_library_kernel(tiled)->make(target(record.arch))));

@@ -1,8 +1,14 @@
 // The tuner's records: texts of tilings, lines of JSON, and which of them a product takes.
 #include "schedules/tuned_records.h"
+
+#include <set>
+
 #include "schedules/catalog.h"
+#include "schedules/choices.h"
 #include "schedules/tensor_product_names.h"
 #include "schedules/tensor_product_space.h"
+#include "schedules/tuned_declarations.h"
+#include "tests/support/cache_folder.h"
 #include "tests/support/expect_error.h"
 
 namespace tw::schedules {
@@ -130,9 +136,12 @@ TEST(TunedRecords, OfConvolutionsAreTaken) {
     }
 }
 
-/// The library's own, and some of convolutions.
+bool is_of_declaration(const TunedRecord& record) { return record.kernel.find(" #") != std::string::npos; }
+
+/// The library's own of tilings, and some of convolutions.
 std::vector<TunedRecord> sound_records() {
     std::vector<TunedRecord> records = parse_records(embedded_records(), "schedules/tuned/h200.jsonl");
+    std::erase_if(records, is_of_declaration);
     for (const auto& [kernel, tiling] :
          {std::pair("convolution_bf16_8x14x14x64_64_3x3_pad1", "halo128b32s3t1"),
           {"convolution_data_gradient_f16_8x14x14x64_64_3x3_stride2", "128x32x64w2s3p1t1"},
@@ -167,6 +176,28 @@ TEST(TunedRecords, SoundOnesAreTaken) {
         EXPECT_FALSE(tuned_tiling(shape, measured));
     }
     EXPECT_FALSE(tuned_tiling({.m = 37, .n = 41, .k = 43}, target("sm_90a")));
+}
+
+/// Each is of a kernel of the library, or of its bucket, which takes it.
+TEST(TunedRecords, OfDeclarationsAreTaken) {
+    const CacheFolder none;
+    std::set<std::string> shipped, known;
+    for (const TunedRecord& record : parse_records(embedded_records(), "schedules/tuned/h200.jsonl"))
+        if (is_of_declaration(record)) shipped.insert(record.kernel);
+    const Target h200 = target("sm_90a");
+    for (const char* name : {"fused_cross_entropy_32768x50257", "fused_layernorm_backward_32768x768",
+                             "fused_rmsnorm_backward_32768x768"}) {
+        const CatalogEntry& entry = *find_library_kernel(name);
+        EXPECT_NE(entry.make(h200).explain().find("as tuned on NVIDIA H200: "), std::string::npos) << name;
+        const Choices choices;
+        entry.make(h200);
+        const RuledDeclaration& ruled = choices.ruled.at(0);
+        known.insert(declaration_key(ruled.outputs, ruled.rule_name).name);
+        known.insert(bucket_key(ruled.outputs, ruled.rule_name).name);
+    }
+    EXPECT_EQ(shipped, known);
+    const std::string like = find_library_kernel("fused_layernorm_backward_30720x784")->make(h200).explain();
+    EXPECT_NE(like.find("as a declaration like it was tuned on NVIDIA H200: "), std::string::npos) << like;
 }
 
 // Traces need not name loops.
