@@ -43,7 +43,8 @@ void require_same_outputs(const std::string& what, const Program& program, const
 }  // namespace
 
 std::string name_of(Provenance origin) {
-    constexpr const char* names[] = {"pinned", "added", "tuned", "tuned for its bucket", "by the model", "by rule", "plain"};
+    constexpr const char* names[] = {"pinned",       "added",   "tuned", "tuned for its bucket",
+                                     "by the model", "by rule", "plain"};
     return names[static_cast<int>(origin)];
 }
 
@@ -125,19 +126,23 @@ public:
         }
         if (!program) return {};
         require_same_outputs(fmt::format("registry: the rule '{}'", name), *program, outputs_, where_);
-        return taken(std::move(*program), Provenance::Added, name, "it takes this declaration, and was added last of such");
+        return taken(std::move(*program), Provenance::Added, name,
+                     "it takes this declaration, and was added last of such");
     }
 
     /// Before a schedule is chosen.
     void tune(const Registry::Tuner& tuner) try {
         CalledFrom caller(where_);
-        if (!preferences_.tuned || schedules::is_tuned(outputs_, target_, rule_name)) return;
+        const char* wanted = std::getenv("TW_TUNE");
+        const bool asks = wanted && *wanted && std::string(wanted) != "off";
+        if (!preferences_.tuned || (!tuner && !asks) || is_tuned()) return;
         if (tuner)
             tuner(outputs_, target_);
-        else if (const char* wanted = std::getenv("TW_TUNE"); wanted && *wanted && std::string(wanted) != "off")
-            warn_once(fmt::format("TW_TUNE={} tunes nothing here: the program has to call tune_on_first_use(), of "
-                                  "<tilewright/tune.h>, for its registry",
-                                  wanted));
+        else
+            warn_once(
+                fmt::format("TW_TUNE={} tunes nothing here: the program has to call tune_on_first_use(), of "
+                            "<tilewright/tune.h>, for its registry",
+                            wanted));
     } catch (const StickyError&) {
         throw;  // nothing runs on the device any more
     } catch (const Error& problem) {
@@ -161,6 +166,12 @@ public:
 private:
     static constexpr const char* rule_name = "choose_schedule";
 
+    /// By a record that the rule can follow: one that it cannot is no reason not to tune again.
+    bool is_tuned() const {
+        const schedules::AllowedSources records_alone{.records = true, .buckets = false, .model = false};
+        return schedules::tuned_schedule(outputs_, target_, rule_name, schedules::chosen_schedule, records_alone)
+                   .source == schedules::ChoiceSource::Record;
+    }
     static Provenance origin_of(schedules::ChoiceSource source) {
         constexpr Provenance origins[] = {Provenance::Tuned, Provenance::Bucket, Provenance::Model, Provenance::Rule};
         return origins[static_cast<int>(source)];

@@ -1,6 +1,5 @@
 #include "schedules/tuned_declarations.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <optional>
 
@@ -152,11 +151,6 @@ DeclarationKey declaration_key(const std::vector<Tensor>& outputs, const std::st
 }
 DeclarationKey bucket_key(const std::vector<Tensor>& outputs, const std::string& rule_name) {
     return key_of("bucket of rule", outputs, rule_name, bucket_text(outputs));
-}
-
-bool is_tuned(const std::vector<Tensor>& outputs, const Target& target, const std::string& rule_name) {
-    return std::ranges::any_of(records_of(declaration_key(outputs, rule_name)),
-                               [&](const TunedRecord& record) { return !why_not(record, target); });
 }
 
 std::vector<TunedRecord> kept_records(const DeclarationKey& key) {

@@ -56,9 +56,6 @@ struct DeclarationKey {
 DeclarationKey declaration_key(const std::vector<Tensor>& outputs, const std::string& rule_name);
 DeclarationKey bucket_key(const std::vector<Tensor>& outputs, const std::string& rule_name);
 
-/// Whether there is a record of exactly this declaration that tuned_schedule may take for the target.
-bool is_tuned(const std::vector<Tensor>& outputs, const Target& target, const std::string& rule_name);
-
 /// The folder's records of the declaration, or bucket, of all devices; none where there are none, or with a warning
 /// where they cannot be read.
 std::vector<TunedRecord> kept_records(const DeclarationKey& key);

@@ -126,7 +126,7 @@ TEST(Registry, TakesWhatWasTuned) {
     EXPECT_THAT(without.passed_over, ElementsAre(HasSubstr("there is no such choice of nothing")));
 }
 
-/// Three hundred rows are summed by a thread each where a record of a like declaration says so.
+/// A record of a like declaration, and without one what the model of time expects.
 TEST(Registry, TakesWhatWasTunedForItsBucketThenWhatTheModelExpects) {
     const CacheFolder cache;
     const auto outputs = declared(48), like = declared(64);
@@ -175,6 +175,16 @@ TEST(Registry, TunesOnFirstUse) {
         EXPECT_EQ(registry.select(declared(), hopper).origin, Provenance::Tuned);
         EXPECT_EQ(tuned, 1);
     }
+    // A record with a choice that the rule has no more is none.
+    const auto key = schedules::declaration_key(outputs, "choose_schedule");
+    schedules::keep_record(key, {.kernel = key.name,
+                                 .tiling = "nothing=1",
+                                 .schedule = "",
+                                 .device = "a GPU",
+                                 .arch = "sm_90a",
+                                 .version = TILEWRIGHT_VERSION});
+    EXPECT_EQ(registry.select(outputs, hopper).origin, Provenance::Tuned);
+    EXPECT_EQ(tuned, 2);
     registry.tune_by([](const auto&, const auto&) { throw_error(Error, "no clock"); });
     const Selection selection = registry.select(declared(38), hopper);
     EXPECT_EQ(selection.origin, Provenance::Rule);

@@ -281,9 +281,6 @@ TEST_F(Records, ServeDeclarationsOfTheirBucket) {
     const DeclarationKey own = declaration_key({like}, "choose_schedule");
     keep_record(own, record_of(own, "y.threads=128"));
     EXPECT_THAT(choose_schedule({like}, limits).explain(), HasSubstr("as tuned on a device: y.threads=128"));
-    EXPECT_TRUE(is_tuned({like}, limits, "choose_schedule"));
-    EXPECT_FALSE(is_tuned({tuned}, limits, "choose_schedule"));
-    EXPECT_FALSE(is_tuned({like}, target("sm_80"), "choose_schedule"));
     const TunedSchedule without = tuned_schedule({like}, limits, "choose_schedule", chosen_schedule,
                                                  {.records = false, .buckets = false, .model = false});
     EXPECT_EQ(without.source, ChoiceSource::Rule);
