@@ -191,8 +191,8 @@ int storage_loop(const Schedule::State& state, int stage);
 
 /// The value of a loop in terms of its descendants' variables.
 Expr loop_value(const Schedule::State& state, int loop);
-/// The same in terms of loops below which no masked split is: what lies behind a masked end is never computed, so that a
-/// loop's own variable, with its extent, tells more than its parts do. Not of loops that have one of the `fixed`
+/// The same in terms of loops below which no masked split is: what lies behind a masked end is never computed, so that
+/// a loop's own variable, with its extent, tells more than its parts do. Not of loops that have one of the `fixed`
 /// variables among their descendants'.
 Expr value_below_end(const Schedule::State& state, int loop, const std::vector<Expr>& fixed = {});
 /// The region that a stage computes in one iteration of the loop it stands under, the whole for kernels of their own.

@@ -27,9 +27,9 @@ namespace tw::schedules {
 /// others with few results share each among the threads of a warp, the terms of all its axes, unless several axes have
 /// fewer terms than that; scans run along their loop (schedule_scan). What reduces nothing takes schedule_elements
 /// (choose_elements.h), in vectors or tiles, as explain() says; all else is one element a thread. Where rules ask
-/// (choices.h), a record of exactly this declaration answers, if tune() has kept one, or of one like it, or the model of
-/// time where it promises much (tuned_declarations.h): explain() says so. Sums whose terms each count for one row take
-/// schedule_scattered. Throws what the other rules' steps throw.
+/// (choices.h), a record of exactly this declaration answers, if tune() has kept one, or of one like it, or the model
+/// of time where it promises much (tuned_declarations.h): explain() says so. Sums whose terms each count for one row
+/// take schedule_scattered. Throws what the other rules' steps throw.
 ///
 /// A function, and a value that nn::Operator takes as one.
 struct ChooseSchedule {

@@ -65,7 +65,9 @@ Schedule make_dot_atomic(const KernelRequest& r, const Target& target) {
 }
 
 /// Names give positions x words x width.
-Declared declare_embedding(const KernelRequest& r) { return embedding(r.extents[0], r.extents[1], r.extents[2], r.type); }
+Declared declare_embedding(const KernelRequest& r) {
+    return embedding(r.extents[0], r.extents[1], r.extents[2], r.type);
+}
 Declared declare_embedding_gradient(const KernelRequest& r) {
     return embedding_gradient(r.extents[0], r.extents[1], r.extents[2], r.type);
 }

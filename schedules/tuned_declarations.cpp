@@ -95,9 +95,9 @@ private:
     std::optional<TunedSchedule> by_record() {
         for (const TunedRecord& record : records_of(declaration_key(outputs_, rule_name_)))
             if (auto s = made_by(record))
-                return TunedSchedule{std::move(*s), ChoiceSource::Record,
-                                     fmt::format("as tuned on {}: {}, {:.4f} ms", record.device, record.tiling,
-                                                 record.milliseconds)};
+                return TunedSchedule{
+                    std::move(*s), ChoiceSource::Record,
+                    fmt::format("as tuned on {}: {}, {:.4f} ms", record.device, record.tiling, record.milliseconds)};
         return {};
     }
     std::optional<TunedSchedule> by_bucket() {

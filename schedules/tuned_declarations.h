@@ -42,7 +42,7 @@ Schedule schedule_as_tuned(const std::vector<Tensor>& outputs, const Target& tar
 struct TunedSchedule {
     Schedule schedule;
     ChoiceSource source;
-    std::string why;                    ///< "as tuned on NVIDIA H200: y.threads=64, 0.0123 ms"; "by rule"
+    std::string why;                         ///< "as tuned on NVIDIA H200: y.threads=64, 0.0123 ms"; "by rule"
     std::vector<std::string> left_out = {};  ///< records, and why
 };
 TunedSchedule tuned_schedule(const std::vector<Tensor>& outputs, const Target& target, const std::string& rule_name,

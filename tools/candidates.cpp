@@ -81,7 +81,8 @@ void show_candidates(const CandidatesCommand& command) {
         return;
     }
     for (const PredictedPicks& each : all)
-        print("{:>10.4f} ms  {:<40} {}\n", each.time.seconds * 1e3, schedules::picks_text(each.picks), bounds_text(each.time));
+        print("{:>10.4f} ms  {:<40} {}\n", each.time.seconds * 1e3, schedules::picks_text(each.picks),
+              bounds_text(each.time));
 }
 
 }  // namespace

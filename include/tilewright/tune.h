@@ -1,5 +1,5 @@
-// What users include to have schedules found by measuring: tune(), tune_on_first_use(), choices of their own rules. Link with
-// tilewright::tuning, too.
+// What users include to have schedules found by measuring: tune(), tune_on_first_use(), choices of their own rules.
+// Link with tilewright::tuning, too.
 #pragma once
 #include <tilewright/tilewright.h>
 

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 
 #include "ops/check.h"
-#include "schedules/long_reductions.h"
 #include "schedules/choose.h"
+#include "schedules/long_reductions.h"
 #include "tests/ops/random_cases.h"
 
 namespace tw::schedules {

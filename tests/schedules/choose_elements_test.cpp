@@ -276,8 +276,7 @@ TEST(ChosenReductions, ShareTermsOfFewResults) {
         const char* step;
     };
     for (const auto& [outputs, lines, step] :
-         {Case{
-              {compute("y", {1024}, [&](Expr c) { return sum(cast(f32, x(r, c)), r); })}, 1.1, "{\"step\", \"row\"}"},
+         {Case{{compute("y", {1024}, [&](Expr c) { return sum(cast(f32, x(r, c)), r); })}, 1.1, "{\"step\", \"row\"}"},
           Case{{compute("y", {3, 40},
                         [&](Expr n, Expr c) {
                             return sum(images(n, p, q, c), {p, q});

@@ -194,7 +194,8 @@ protected:
         flat_ = flat;
         rows_.clear();
         elements_ = 1;
-        for (int left = between(1, 3); left > 0; --left) rows_.emplace_back(between(flat && left == 1 ? 2 : 1, left == 1 ? 12 : 3));
+        for (int left = between(1, 3); left > 0; --left)
+            rows_.emplace_back(between(flat && left == 1 ? 2 : 1, left == 1 ? 12 : 3));
         for (const Extent& extent : rows_) elements_ *= static_cast<double>(require_constant(extent.expr));
         int64_t columns = between(8, std::array{12, 300, 3000}[static_cast<size_t>(between(0, 2))]);
         if (chance()) columns = columns / 8 * 8;

@@ -1,6 +1,6 @@
 // What a training step computes between and around its products, at small random sizes with tails, against float64.
-#include "schedules/choose_in_place.h"
 #include "schedules/fused_training.h"
+#include "schedules/choose_in_place.h"
 
 #include <cstring>
 

@@ -70,8 +70,9 @@ TEST_F(TuneDeclaration, TakesTheFastestAndKeepsIt) {
     EXPECT_THAT(tuned.text, HasSubstr("2.0000 ms  rule\n"));
     // Equal declarations have it from now on, in this process as in others; others have not.
     EXPECT_EQ(choose_schedule({scaled()}, limits).save(), tuned.schedule.save());
-    EXPECT_EQ(choose_schedule({compute("z", {64}, [&](Expr i) { return scaled()(i, 1); })}, limits).explain().find("tuned"),
-              std::string::npos);
+    EXPECT_EQ(
+        choose_schedule({compute("z", {64}, [&](Expr i) { return scaled()(i, 1); })}, limits).explain().find("tuned"),
+        std::string::npos);
     EXPECT_EQ(choose_schedule({y}, target("sm_80")).explain().find("as tuned"), std::string::npos);
     // Tuned again, the rule is what the rule says, not what the record does.
     const TunedDeclaration again = tune({y}, device, {.limit = 9, .clock = clock_of("rule", 1, 2)});
