@@ -66,6 +66,23 @@ private:
     const std::vector<Expr>& conditions_;
 };
 
+/// Whether each iteration's element is one that the array has: what is left out at an edge may lie outside of it.
+bool stays_inside(const Buffer& array, const std::vector<Expr>& indices) {
+    for (size_t d = 0; d < array->shape.size(); ++d)
+        if (prove(indices[d] >= 0) != true || prove(indices[d] < array->shape[d]) != true) return false;
+    return true;
+}
+
+bool registers_stay_inside(const ThreadStore& store) {
+    bool inside = stays_inside(store.to.buffer, store.to.indices);
+    visit(store.value, [&](const Expr& e) {
+        const Load* load = e.as<Load>();
+        if (load && load->buffer->memory == Memory::Registers)
+            inside = inside && stays_inside(load->buffer, load->indices);
+    });
+    return inside;
+}
+
 bool has_choices(const Expr& value) {
     bool found = false;
     visit(value, [&](const Expr& e) { found = found || e.as<Select>(); });
@@ -83,7 +100,7 @@ void choose_inside(OpTile& tile) {
     Guarding guarding(tile.tile, inner);
     std::vector<ThreadStore> stores = tile.stores;
     for (ThreadStore& store : stores) {
-        if (has_choices(store.value)) return;
+        if (has_choices(store.value) || !registers_stay_inside(store)) return;
         const Expr before = make_expr(store.to.buffer->type, Load{store.to.buffer, store.to.indices});
         store.value = select_unchecked(all_of(inner), guarding.guarded(store.value), before);
     }

@@ -55,5 +55,19 @@ TEST(ChooseInside, OfProductsOfColumnsWithoutStaging) {
     expect_right(s);
 }
 
+/// A thread would have 5 rows, of which the tensor has 2: no registers stand for the others.
+TEST(ChooseInside, OnlyWhereAllRegistersExist) {
+    const Tensor x = input("x", f32, {2, 37});
+    const Axis k = reduce_axis("k", 37);
+    const Tensor total = compute("total", {2}, [&](Expr i) { return sum(x(i, k), k); });
+    const Tensor y = compute("y", {2, 37}, [&](Expr i, Expr) { return total(i); });
+    Schedule s({y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(y);
+    auto [lane, v] = s.split(i, 5, Tail::Mask, {"lane", "v"});
+    auto [outer, inner] = s.split(lane, 32, Tail::Mask, {"outer", "inner"});
+    s.stage(y, Memory::Registers, inner);
+    expect_right(s);
+}
+
 }  // namespace
 }  // namespace tw::schedules
