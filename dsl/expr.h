@@ -276,8 +276,12 @@ std::vector<Expr> children(const Expr& expr);
 Expr with_children(const Expr& expr, const std::vector<Expr>& kids);
 /// Bottom-up rewriting: `rule` sees each node after its children and returns {} to keep it. Shared nodes once.
 Expr transform(const Expr& root, const std::function<Expr(const Expr&)>& rule);
+/// The same, also in what decides the extents of reductions.
+Expr transform_with_extents(const Expr& root, const std::function<Expr(const Expr&)>& rule);
 /// Calls `see` on every node, each shared node once, parents first.
 void visit(const Expr& root, const std::function<void(const Expr&)>& see);
+/// The same, also in what decides the extents of reductions.
+void visit_with_extents(const Expr& root, const std::function<void(const Expr&)>& see);
 /// Replaces variables (by identity).
 using Substitution = std::vector<std::pair<Expr, Expr>>;
 Expr substitute(const Expr& root, const Substitution& replacements);

@@ -89,17 +89,6 @@ bool reads_memory(const Expr& expr) {
     return found;
 }
 
-/// Also what decides how long reductions are.
-void visit_with_extents(const Expr& root, const std::function<void(const Expr&)>& see) {
-    visit(root, [&](const Expr& e) {
-        see(e);
-        auto* reduce = e.as<Reduce>();
-        if (!reduce) return;
-        for (const Expr& axis : reduce->axes)
-            if (axis.as<Variable>()->extent.defined()) visit_with_extents(axis.as<Variable>()->extent, see);
-    });
-}
-
 /// Reads that may leave their tensor, without padded().
 void check_reads(const std::string& name, const Expr& body, std::source_location where) {
     visit_with_extents(body, [&](const Expr& e) {

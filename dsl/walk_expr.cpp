@@ -97,15 +97,25 @@ void visit(const Expr& root, const std::function<void(const Expr&)>& see) {
     with_room_for(root, [&] { walk(walk, root); });
 }
 
+void visit_with_extents(const Expr& root, const std::function<void(const Expr&)>& see) {
+    visit(root, [&](const Expr& e) {
+        see(e);
+        auto* reduce = e.as<Reduce>();
+        if (!reduce) return;
+        for (const Expr& axis : reduce->axes)
+            if (axis.as<Variable>()->extent.defined()) visit_with_extents(axis.as<Variable>()->extent, see);
+    });
+}
+
 namespace {
 
-/// The reduction over axes whose extents are substituted in: those that data or other axes decide.
-Expr with_extents(const Expr& expr, const Reduce& reduce, const Substitution& replacements) {
+/// The reduction over axes whose extents are changed: those that data or other axes decide. Undefined if none is.
+Expr with_extents(const Expr& expr, const Reduce& reduce, const std::function<Expr(const Expr&)>& change) {
     Substitution renamed;
     for (const Expr& axis : reduce.axes) {
         Variable variable = *axis.as<Variable>();
         if (!variable.extent.defined() || as_constant(variable.extent)) continue;
-        Expr extent = substitute(variable.extent, replacements);
+        Expr extent = change(variable.extent);
         if (extent.same(variable.extent)) continue;
         variable.extent = extent;
         renamed.emplace_back(axis, make_expr(axis.type(), std::move(variable)));
@@ -119,10 +129,22 @@ Expr with_extents(const Expr& expr, const Reduce& reduce, const Substitution& re
 
 }  // namespace
 
+Expr transform_with_extents(const Expr& root, const std::function<Expr(const Expr&)>& rule) {
+    return transform(root, [&](const Expr& expr) -> Expr {
+        const Reduce* reduce = expr.as<Reduce>();
+        if (!reduce) return rule(expr);
+        const Expr over = with_extents(expr, *reduce, [&](const Expr& e) { return transform_with_extents(e, rule); });
+        if (!over.defined()) return rule(expr);
+        const Expr changed = rule(over);
+        return changed.defined() ? changed : over;
+    });
+}
+
 Expr substitute(const Expr& root, const Substitution& replacements) {
     if (replacements.empty()) return root;
     return transform(root, [&](const Expr& expr) -> Expr {
-        if (auto* reduce = expr.as<Reduce>()) return with_extents(expr, *reduce, replacements);
+        if (auto* reduce = expr.as<Reduce>())
+            return with_extents(expr, *reduce, [&](const Expr& extent) { return substitute(extent, replacements); });
         if (!expr.as<Variable>()) return {};
         for (const auto& [variable, value] : replacements)
             if (expr.same(variable)) return value;

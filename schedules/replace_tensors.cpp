@@ -29,7 +29,7 @@ std::shared_ptr<const Operation> declared_again(const Operation& operation, cons
 }
 
 Expr Replacement::in(const Expr& body) {
-    return transform(body, [&](const Expr& e) -> Expr {
+    return transform_with_extents(body, [&](const Expr& e) -> Expr {
         const Read* read = e.as<Read>();
         if (!read) return {};
         const Tensor first = of(read->operation);
