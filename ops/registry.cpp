@@ -9,6 +9,7 @@
 #include "runtime/compile/cubin_cache.h"
 #include "runtime/compile/errors.h"
 #include "schedules/choose_by_rule.h"
+#include "schedules/choose_in_place.h"
 #include "schedules/declaration_text.h"
 #include "schedules/plain_schedule.h"
 #include "schedules/tuned_declarations.h"
@@ -92,9 +93,9 @@ namespace {
 /// Asks one after another, and keeps why each that was asked is not taken.
 class Asking {
 public:
-    Asking(const std::vector<Tensor>& outputs, const Target& target, const Preferences& preferences,
+    Asking(const schedules::Declared& declared, const Target& target, const Preferences& preferences,
            std::source_location where)
-        : outputs_(outputs), target_(target), preferences_(preferences), where_(where) {}
+        : declared_(declared), outputs_(declared.outputs), target_(target), preferences_(preferences), where_(where) {}
 
     bool may_take(const std::string& name) const {
         return std::ranges::find(preferences_.without, name) == preferences_.without.end();
@@ -111,6 +112,11 @@ public:
             pass_over(name, fmt::format("it is pinned for {}, this is {}", program.target().arch, target_.arch));
             return {};
         }
+        for (const auto& [out, in] : declared_.in_place)
+            if (!overwrites(program, out.name(), in.name())) {
+                pass_over(name, fmt::format("its '{}' does not overwrite '{}'", out.name(), in.name()));
+                return {};
+            }
         return taken(program, Provenance::Pinned, name, "pinned for this declaration");
     }
 
@@ -118,7 +124,7 @@ public:
         std::optional<Program> program;
         try {
             if (const std::optional<Schedule> schedule = rule(outputs_, target_))
-                program = build(*schedule);
+                program = build(schedules::overwriting(*schedule, declared_));
             else
                 pass_over(name, "it does not take this declaration");
         } catch (const Error& problem) {
@@ -157,7 +163,8 @@ public:
         schedules::TunedSchedule found =
             schedules::tuned_schedule(outputs_, target_, rule_name, schedules::chosen_schedule, allowed);
         for (const std::string& why : found.left_out) passed_over_.push_back(why);
-        return taken(build(found.schedule), origin_of(found.source), rule_name, found.why);
+        return taken(build(schedules::overwriting(found.schedule, declared_)), origin_of(found.source), rule_name,
+                     found.why);
     } catch (const Error& problem) {
         pass_over(rule_name, problem.what());
         return {};
@@ -177,6 +184,13 @@ private:
         return origins[static_cast<int>(source)];
     }
 
+    static bool overwrites(const Program& program, const std::string& out, const std::string& in) {
+        return std::ranges::any_of(program.tree().in_place, [&](const auto& pair) {
+            return pair.first->name == out && pair.second->name == in;
+        });
+    }
+
+    const schedules::Declared& declared_;
     const std::vector<Tensor>& outputs_;
     const Target& target_;
     const Preferences& preferences_;
@@ -188,11 +202,16 @@ private:
 
 Selection Registry::select(const std::vector<Tensor>& outputs, const Target& target, const Preferences& preferences,
                            std::source_location where) const {
-    Asking asking(outputs, target, preferences, where);
+    return select(schedules::Declared{outputs}, target, preferences, where);
+}
+
+Selection Registry::select(const schedules::Declared& declared, const Target& target, const Preferences& preferences,
+                           std::source_location where) const {
+    Asking asking(declared, target, preferences, where);
     if (preferences.pinned && !pins_.empty()) {
-        const std::string declaration = schedules::declaration_text(outputs);
+        const std::string text = schedules::declaration_text(declared.outputs);
         for (auto pin = pins_.rbegin(); pin != pins_.rend(); ++pin)
-            if (pin->declaration == declaration && asking.may_take(pin->name))
+            if (pin->declaration == text && asking.may_take(pin->name))
                 if (auto found = asking.pinned(pin->name, pin->program)) return std::move(*found);
     }
     if (preferences.added)
@@ -203,7 +222,8 @@ Selection Registry::select(const std::vector<Tensor>& outputs, const Target& tar
         asking.tune(tuner_);
         if (auto found = asking.chosen()) return std::move(*found);
     }
-    return asking.taken(build(schedules::plain_schedule(outputs, target)), Provenance::Plain, "plain_schedule",
+    const Schedule plain = schedules::plain_schedule(declared.outputs, target);
+    return asking.taken(build(schedules::overwriting(plain, declared)), Provenance::Plain, "plain_schedule",
                         "a thread for each element, as nothing else may or can take it");
 }
 

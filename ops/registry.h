@@ -7,6 +7,7 @@
 
 #include "dsl/schedule.h"
 #include "ops/program.h"
+#include "schedules/declared.h"
 
 namespace tw {
 
@@ -70,6 +71,9 @@ public:
     /// The first that takes the declaration. Throws Error if an added rule returns a schedule of something else, and
     /// what plain_schedule throws where all else is passed over.
     Selection select(const std::vector<Tensor>& outputs, const Target& target, const Preferences& preferences = {},
+                     TW_HERE) const;
+    /// The same where outputs overwrite inputs: programs that were pinned have to do so, schedules get it.
+    Selection select(const schedules::Declared& declared, const Target& target, const Preferences& preferences = {},
                      TW_HERE) const;
 
 private:

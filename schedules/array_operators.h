@@ -1,17 +1,8 @@
 // What is computed over whole arrays: elementwise, reductions along columns or over everything, gathers.
 #pragma once
-#include <utility>
-#include <vector>
-
-#include "dsl/tensor.h"
+#include "schedules/declared.h"
 
 namespace tw::schedules {
-
-/// Outputs, and those of them that overwrite an input: (out, in).
-struct Declared {
-    std::vector<Tensor> outputs;
-    std::vector<std::pair<Tensor, Tensor>> in_place = {};
-};
 
 Declared column_sum(const Tensor& x);    ///< y[j] = sum_k x[k, j], accumulated in f32, of x's type
 Declared full_sum(const Tensor& x);      ///< the f32 sum of x [n], a scalar

@@ -1,16 +1,28 @@
 #include "schedules/choose_in_place.h"
 
+#include <algorithm>
+
 #include "schedules/choose.h"
 
 namespace tw::schedules {
 
-Schedule choose_in_place(const Declared& declared, const Target& target) {
-    Schedule s = choose_schedule(declared.outputs, target);
-    const std::vector<Tensor> outputs = s.outputs();  // that a rule may have declared anew
-    for (const auto& [out, in] : declared.in_place)
+Schedule overwriting(Schedule schedule, const Declared& declared) {
+    if (declared.in_place.empty()) return schedule;
+    const auto known = schedule.tree().in_place;
+    const std::vector<Tensor> outputs = schedule.outputs();
+    for (const auto& [out, in] : declared.in_place) {
+        const auto is_it = [&](const auto& pair) {
+            return pair.first->name == out.name() && pair.second->name == in.name();
+        };
+        if (std::ranges::any_of(known, is_it)) continue;
         for (size_t k = 0; k < outputs.size(); ++k)
-            if (declared.outputs[k].same(out)) s.in_place(outputs[k], in);
-    return s;
+            if (declared.outputs[k].same(out)) schedule.in_place(outputs[k], in);
+    }
+    return schedule;
+}
+
+Schedule choose_in_place(const Declared& declared, const Target& target) {
+    return overwriting(choose_schedule(declared.outputs, target), declared);
 }
 
 }  // namespace tw::schedules

@@ -37,7 +37,9 @@ void schedule_dense_copy(Schedule& s, const Tensor& copy, std::source_location w
 
 void schedule_each_element(Schedule& s, const StageRef& y, int64_t threads, std::source_location where) {
     CalledFrom caller(where);
-    auto [block, element] = s.split(s.fuse(s.data_loops(y), "all"), threads, Tail::Mask, {"block", "element"});
+    const std::vector<Loop> loops = s.data_loops(y);
+    if (loops.empty()) return;  // one thread has all there is
+    auto [block, element] = s.split(s.fuse(loops, "all"), threads, Tail::Mask, {"block", "element"});
     s.bind(block, grid.x);
     s.bind(element, thread);
 }

@@ -238,6 +238,43 @@ TEST(Registry, TakesKernelsThatWereEditedByHand) {
     EXPECT_ERROR(program.with_cuda(name, text, {.threads = 0}), "give at least 1 block, 1 thread and 0 bytes");
 }
 
+/// A pinned program has to overwrite what is asked for, schedules get it; those that have it stay as they are.
+TEST(Registry, OutputsOverwriteInputs) {
+    const Tensor x = input("x", f32, {37}), total = input("total", f32, {});
+    const Tensor y = compute("y", {37}, [&](Expr i) { return x(i) * total() + 1.0; });
+    const schedules::Declared declared{{y}, {{y, x}}};
+    const auto overwrites = [](const Selection& selection) {
+        const auto& pairs = selection.program.tree().in_place;
+        return pairs.size() == 1 && pairs[0].first->name == "y" && pairs[0].second->name == "x";
+    };
+    Registry registry;
+    EXPECT_TRUE(overwrites(registry.select(declared, hopper)));
+    EXPECT_TRUE(overwrites(registry.select(declared, hopper, {.rule = false})));
+    registry.pin("apart", {y}, schedules::plain_schedule({y}, hopper));
+    Selection selection = registry.select(declared, hopper);
+    EXPECT_EQ(selection.origin, Provenance::Rule);
+    EXPECT_THAT(selection.passed_over, ElementsAre(HasSubstr("its 'y' does not overwrite 'x'")));
+    Schedule in_place = schedules::plain_schedule({y}, hopper);
+    in_place.in_place(y, x);
+    registry.pin("in place", {y}, in_place);
+    EXPECT_EQ(registry.select(declared, hopper).name, "in place");
+    registry.add("mine", [&](const auto&, const Target&) { return std::optional(in_place); });
+    selection = registry.select(declared, hopper, {.pinned = false});
+    EXPECT_TRUE(overwrites(selection));
+    EXPECT_EQ(selection.name, "mine");
+}
+
+/// Whatever else is refused: numbers, too, which have no loops.
+TEST(Registry, PlainSchedulesTakeNumbers) {
+    const Tensor x = input("x", f32, {37});
+    const Axis k = reduce_axis("k", 37);
+    const Tensor total = compute("total", {}, [&](const std::vector<Expr>&) { return sum(x(k), k); }),
+                 twice = compute("twice", {}, [&](const std::vector<Expr>&) { return total() * 2.0; });
+    const Selection selection = Registry().select({total, twice}, hopper, {.rule = false});
+    EXPECT_EQ(selection.origin, Provenance::Plain);
+    EXPECT_TRUE(checked(selection, {total, twice}).ok);
+}
+
 TEST(Registry, RefusesWhatItCannotKeep) {
     Registry registry;
     const auto outputs = declared();
