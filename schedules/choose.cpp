@@ -7,6 +7,7 @@
 
 #include "codegen/lower.h"
 #include "dsl/edit.h"
+#include "schedules/behind_products.h"
 #include "schedules/channels_last.h"
 #include "schedules/choose_elements.h"
 #include "schedules/choose_rows.h"
@@ -432,13 +433,15 @@ Chosen with_moved_channels(const DeclaredRows& rows, const Target& target) {
 
 Schedule choose_by_rule(const std::vector<Tensor>& outputs, const Target& target) {
     const ProductsApart apart = products_apart(outputs);
+    const BehindProducts behind = behind_products(apart.outputs, target);
     for (std::vector<std::string> without;;) {
-        Chosen found = with_moved_channels(declare_rows(apart.outputs, without), target);
+        Chosen found = with_moved_channels(declare_rows(behind.outputs, without), target);
         const size_t before = without.size();
         for (const std::string& name : found.rows_in_vain)
             if (std::ranges::find(without, name) == without.end()) without.push_back(name);
         if (without.size() != before) continue;
-        for (const std::string& note : apart.notes) Edit::note(found.schedule, note);
+        for (const auto* notes : {&apart.notes, &behind.notes})
+            for (const std::string& note : *notes) Edit::note(found.schedule, note);
         return std::move(found.schedule);
     }
 }

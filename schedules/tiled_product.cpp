@@ -34,9 +34,9 @@ bool holds_reduction(const Operation& operation) {
     return found;
 }
 
-/// In memory, indexed by different variables: reductions are kernels of their own.
+/// Indexed by different variables. What is computed is stored: it is read many times.
 bool is_matrix(const Read& read) {
-    if (read.guarded || (!read.operation->is_input() && !holds_reduction(*read.operation))) return false;
+    if (read.guarded) return false;
     for (size_t d = 0; d < read.indices.size(); ++d) {
         const auto others = read.indices.begin() + static_cast<std::ptrdiff_t>(d) + 1;
         auto is_it = [&](const Expr& other) { return other.same(read.indices[d]); };
