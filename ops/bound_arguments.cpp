@@ -84,7 +84,8 @@ BoundArguments::BoundArguments(const Program& program, const Arguments& given, D
     for (const codegen::KernelText& kernel : program.kernels()) check_tickets(kernel);
     for (const BufferRef& input : tree_.inputs) bind_given_buffer(input, input->name, given);
     for (const BufferRef& output : tree_.outputs) bind_given_buffer(output, name_of_memory(tree_, output), given);
-    for (const BufferRef& workspace : tree_.workspaces) bind_workspace(workspace, device);
+    for (size_t w = 0; w < tree_.workspaces.size(); ++w)
+        bind_workspace(tree_.workspaces[w], w < given.workspaces.size() ? given.workspaces[w] : Buffer(), device);
     for (const codegen::KernelText& kernel : program.kernels()) {
         check_overlap(kernel);
         check_alignment(kernel);
@@ -117,8 +118,12 @@ void BoundArguments::check_tickets(const codegen::KernelText& kernel) const {
             kernel.name, tickets, blocks, most);
 }
 
-void BoundArguments::bind_workspace(const BufferRef& node, Device& device) {
-    Buffer buffer = device.allocate(bytes_spanned(*node, numbers_), node->name);
+void BoundArguments::bind_workspace(const BufferRef& node, const Buffer& given, Device& device) {
+    const int64_t needed = bytes_spanned(*node, numbers_);
+    if (given && given.bytes() < needed)
+        throw_error(Error, "launch: the memory given for the workspace '{}' has {} bytes, it spans {}", node->name,
+                    given.bytes(), needed);
+    Buffer buffer = given ? given : device.allocate(needed, node->name);
     const std::vector<std::byte> zeros(node->is_counter ? static_cast<size_t>(buffer.bytes()) : 0);
     if (node->is_counter) buffer.copy_from_host(zeros.data());  // waits, unlike fill: launches may go to any stream
     buffers_[node.get()] = std::move(buffer);

@@ -32,7 +32,7 @@ public:
 private:
     void bind_given_buffer(const BufferRef& node, const std::string& name, const Arguments& given);
     void check_tickets(const codegen::KernelText& kernel) const;
-    void bind_workspace(const BufferRef& node, Device& device);
+    void bind_workspace(const BufferRef& node, const Buffer& given, Device& device);
     void check_alignment(const codegen::KernelText& kernel) const;
     void check_overlap(const codegen::KernelText& kernel) const;
     bool may_overlap(const BufferRef& one, const BufferRef& other) const;

@@ -1,6 +1,7 @@
 #include "ops/executable.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "codegen/print/names.h"
 #include "ops/bound_arguments.h"
@@ -65,10 +66,26 @@ std::shared_ptr<Device> opened(std::shared_ptr<Device> device) {
 }  // namespace
 
 Executable::Executable(const Program& program, std::shared_ptr<Device> device)
-    : program_(program), device_(opened(std::move(device))) {
-    require_features(program_, *device_);
-    loaded_ = device_->load_all(images_of(program_, *device_));
-    warn_of_spills(program_, loaded_);
+    : Executable(std::move(load({program}, device)[0])) {}
+
+std::vector<Executable> Executable::load(std::vector<Program> programs, const std::shared_ptr<Device>& device) {
+    const std::shared_ptr<Device> there = opened(device);
+    std::vector<KernelImage> images;
+    for (const Program& program : programs) {
+        require_features(program, *there);
+        std::ranges::move(images_of(program, *there), std::back_inserter(images));
+    }
+    const std::vector<Kernel> loaded = there->load_all(images);
+    std::vector<Executable> result;
+    auto next = loaded.begin();
+    for (Program& program : programs) {
+        const auto end = next + static_cast<std::ptrdiff_t>(program.kernels().size());
+        std::vector<Kernel> own(next, end);
+        next = end;
+        warn_of_spills(program, own);
+        result.push_back(Executable(std::move(program), there, std::move(own)));
+    }
+    return result;
 }
 
 std::vector<Launch> Executable::prepare(const Arguments& arguments) const {

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dsl/interpret.h"
@@ -18,6 +19,8 @@ struct Arguments {
     std::map<std::string, Buffer> buffers;
     std::map<std::string, int64_t> sizes;
     std::map<std::string, Value> scalars;  ///< in the declared types: make_value(f32, 0.5)
+    /// For each of Tree::workspaces, of at least its bytes; where it is undefined or missing, memory is allocated.
+    std::vector<Buffer> workspaces = {};
 };
 
 /// A program's kernels, loaded on one device.
@@ -26,6 +29,8 @@ public:
     /// Compiles (CUDA: NVRTC or cache, several kernels at once; emulated: the host compiler) and loads every kernel.
     /// Throws Error if the device lacks what the kernels use; CompileError, NvrtcMissing, DriverError.
     Executable(const Program& program, std::shared_ptr<Device> device);
+    /// The same of many programs, whose kernels are all compiled at once.
+    static std::vector<Executable> load(std::vector<Program> programs, const std::shared_ptr<Device>& device);
 
     /// The launches of one run, in order, with workspaces of their own: for callers that keep several bindings at once.
     /// Throws as bind() does.
@@ -45,6 +50,9 @@ public:
     const std::shared_ptr<Device>& device() const { return device_; }
 
 private:
+    Executable(Program program, std::shared_ptr<Device> device, std::vector<Kernel> loaded)
+        : program_(std::move(program)), device_(std::move(device)), loaded_(std::move(loaded)) {}
+
     Program program_;
     std::shared_ptr<Device> device_;
     std::vector<Kernel> loaded_;

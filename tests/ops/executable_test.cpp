@@ -62,6 +62,28 @@ TEST_F(Binding, RefusesWhatDoesNotFit) {
     EXPECT_ERROR(bind_with([&](Arguments& a) { a.buffers["x"] = elsewhere; }), "lies on another device");
 }
 
+/// z is made of y in two kernels, the first of which keeps its sums in memory of the program's.
+TEST(BindingWorkspaces, MayBeGiven) {
+    const Tensor x = input("x", f32, {64});
+    const Axis k = reduce_axis("k", 64);
+    const Tensor total = compute("total", {1}, [&](Expr) { return sum(x(k), k); });
+    const Tensor y = compute("y", {64}, [&](Expr i) { return x(i) - total(0); });
+    const auto device = open_device("emulated");
+    const Executable executable(build(Schedule({y}, target("sm_90a"))), device);
+    ASSERT_EQ(executable.program().tree().workspaces.size(), 1u);
+    Arguments arguments;
+    for (const char* name : {"x", "y"}) arguments.buffers[name] = device->allocate(256, name);
+    arguments.buffers["x"].write(std::vector<float>(64, 2.0f));
+    const Buffer mine = device->allocate(4, "mine");
+    arguments.workspaces = {mine};
+    for (const Launch& launch : executable.prepare(arguments)) launch.run();
+    device->synchronize();
+    EXPECT_EQ(mine.read<float>(), std::vector<float>{128.0f});
+    EXPECT_EQ(arguments.buffers["y"].read<float>(), std::vector<float>(64, -126.0f));
+    arguments.workspaces = {device->allocate(2, "small")};
+    EXPECT_ERROR(executable.prepare(arguments), "the memory given for the workspace 'total' has 2 bytes, it spans 4");
+}
+
 TEST_F(Binding, RefusesOverlap) {
     const char* message =
         "the buffer of 'w' overlaps that of 'y', which kernel 'y_kernel' writes; give it memory of its own";
