@@ -16,7 +16,7 @@ ROOMS = ["support", "dsl", "device",
          "codegen/thread_ir", "codegen/to_threads", "codegen/thread_passes", "codegen/barriers", "codegen/signals",
          "codegen/print", "codegen", "codegen/cost",
          "runtime/emulator/host", "runtime/emulator/memory", "runtime/emulator/threads", "runtime/emulator/units",
-         "runtime/emulator", "runtime/compile", "runtime/driver", "schedules", "ops", "bench", "tuning", "include", "tutorials",
+         "runtime/emulator", "runtime/compile", "runtime/driver", "schedules", "ops", "ops/step", "bench", "tuning", "include", "tutorials",
          "verify", "tools", "tests"]
 NO_PAIRS = ("codegen/", "runtime/emulator/")  # rooms whose files are a ladder: of two, at most one includes the other
 

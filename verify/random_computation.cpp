@@ -305,7 +305,8 @@ private:
 
 }  // namespace
 
-RandomComputation random_computation(Random& random) { return Maker(random, false).make(random.between(1, 4)); }
+RandomComputation random_computation(Random& random) { return random_computation(random, random.between(1, 4)); }
+RandomComputation random_computation(Random& random, int64_t stages) { return Maker(random, false).make(stages); }
 
 RandomComputation random_gradients(Random& random) {
     Maker maker(random, true);

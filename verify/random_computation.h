@@ -17,6 +17,7 @@ struct RandomComputation {
 /// multiples, quotients and remainders of them, transposed, reversed, behind edges. Of whole numbers from -4 to 4 every
 /// order of every sum is exact: what stages read of each other is kept within that.
 RandomComputation random_computation(Random& random);
+RandomComputation random_computation(Random& random, int64_t stages);
 /// Gradients of one such stage, with respect to what it reads of floats.
 RandomComputation random_gradients(Random& random);
 

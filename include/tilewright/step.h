@@ -1,0 +1,6 @@
+// What users include to plan a step of many operations as a whole: cut, schedule, place in memory, run as one launch.
+#pragma once
+#include <tilewright/tilewright.h>
+
+#include "ops/step/interpret_step.h"
+#include "ops/step/planned_step.h"

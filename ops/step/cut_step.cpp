@@ -1,0 +1,229 @@
+#include "ops/step/cut_step.h"
+
+#include <algorithm>
+#include <iterator>
+#include <queue>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+constexpr size_t most_nodes = 32;      // of a group: what rules look through grows with it
+constexpr double least_gain = 0.2e-6;  // seconds; the model knows no better
+
+double bytes_in(const Tensor& tensor) {
+    double bytes = bytes_of(tensor.type());
+    for (const Expr& extent : tensor.shape()) bytes *= static_cast<double>(require_constant(extent));
+    return bytes;
+}
+
+class Cutting {
+public:
+    Cutting(const StepGraph& graph, GroupSchedules& schedules) : graph_(graph), schedules_(schedules) {
+        const size_t count = graph.nodes.size();
+        successors_.resize(count);
+        for (const auto& [tensor, readers] : graph.readers)
+            if (const auto maker = graph.makers.find(tensor.first); maker != graph.makers.end())
+                successors_[static_cast<size_t>(maker->second)].insert(readers.begin(), readers.end());
+        for (const auto& [first, second] : graph.before) successors_[static_cast<size_t>(first)].insert(second);
+        for (size_t node = 0; node < count; ++node) {
+            groups_.push_back({static_cast<int>(node)});
+            group_of_.push_back(static_cast<int>(node));
+            require_schedule(static_cast<int>(node));
+        }
+    }
+
+    StepCut cut() && {
+        bool changed = true;
+        while (changed) {
+            apart_.clear();
+            changed = join_neighbours(&Cutting::makers_for_it_alone);
+            changed = join_neighbours(&Cutting::makers_beside) || changed;
+            changed = join_neighbours(&Cutting::readers_beside) || changed;
+        }
+        StepCut result;
+        for (int group : order()) result.groups.push_back(groups_[static_cast<size_t>(group)]);
+        result.apart = {apart_.begin(), apart_.end()};
+        return result;
+    }
+
+private:
+    using Group = std::vector<int>;  // nodes, ascending; none once it is part of another one
+    const Group& nodes(int group) const { return groups_[static_cast<size_t>(group)]; }
+
+    void require_schedule(int node) {
+        const GroupSchedule& alone = schedules_.of(declare_group(graph_, {node}));
+        const Operation& operation = *graph_.nodes[static_cast<size_t>(node)].operation;
+        user_check(alone.selection != nullptr, operation.where, "plan_step: '{}' cannot be scheduled: {}",
+                   operation.name, alone.problem);
+    }
+
+    // Neighbours.
+
+    using Neighbours = std::vector<std::pair<double, int>>;  // shared bytes, negative; and the group
+    Neighbours makers_beside(int group) const {
+        std::map<int, double> shared;
+        for (int node : nodes(group))
+            for (const Tensor& tensor : graph_.nodes[static_cast<size_t>(node)].reads)
+                if (const int maker = graph_.maker_of(tensor); maker >= 0) shared[group_of(maker)] -= bytes_in(tensor);
+        return without(shared, group);
+    }
+    /// Those whose results need no memory if they are joined.
+    Neighbours makers_for_it_alone(int group) const {
+        Neighbours result = makers_beside(group);
+        std::erase_if(result, [&](const auto& maker) { return !makes_for(maker.second, group); });
+        return result;
+    }
+    bool makes_for(int maker, int group) const {
+        for (int node : nodes(maker)) {
+            const auto& operation = graph_.nodes[static_cast<size_t>(node)].operation;
+            for (size_t k = 0; k < operation->outputs.size(); ++k) {
+                const Tensor tensor(operation, static_cast<int>(k));
+                const auto readers = graph_.readers.find(key_of(tensor));
+                const bool others =
+                    readers != graph_.readers.end() && std::ranges::any_of(readers->second, [&](int reader) {
+                        return group_of(reader) != maker && group_of(reader) != group;
+                    });
+                if (others || graph_.is_result(tensor)) return false;
+            }
+        }
+        return true;
+    }
+    /// Those that read much of what it reads.
+    Neighbours readers_beside(int group) const {
+        constexpr double least_share = 0.25;
+        std::map<int, double> shared;
+        for (const auto& [tensor, bytes] : bytes_read(group))
+            for (int reader : graph_.readers.at(tensor))
+                if (group_of(reader) != group) shared[group_of(reader)] = 0;
+        for (auto& [other, bytes] : shared)
+            for (const auto& [tensor, own] : bytes_read(other))
+                if (bytes_read(group).contains(tensor)) bytes -= own;
+        std::erase_if(shared, [&](const auto& other) {
+            return -other.second < least_share * std::min(total(bytes_read(group)), total(bytes_read(other.first)));
+        });
+        return without(shared, group);
+    }
+    std::map<TensorKey, double> bytes_read(int group) const {
+        std::map<TensorKey, double> bytes;
+        for (int node : nodes(group))
+            for (const Tensor& tensor : graph_.nodes[static_cast<size_t>(node)].reads)
+                bytes[key_of(tensor)] = bytes_in(tensor);
+        return bytes;
+    }
+    static double total(const std::map<TensorKey, double>& bytes) {
+        double total = 0;
+        for (const auto& [tensor, each] : bytes) total += each;
+        return total;
+    }
+    static Neighbours without(const std::map<int, double>& shared, int own) {
+        Neighbours result;
+        for (const auto& [group, bytes] : shared)
+            if (group != own) result.emplace_back(bytes, group);
+        std::ranges::sort(result);
+        return result;
+    }
+    int group_of(int node) const { return group_of_[static_cast<size_t>(node)]; }
+
+    // Joining.
+
+    bool join_neighbours(Neighbours (Cutting::*beside)(int) const) {
+        bool changed = false;
+        for (int group = 0; group < static_cast<int>(groups_.size()); ++group)
+            while (!nodes(group).empty() && join_one((this->*beside)(group), group)) changed = true;
+        return changed;
+    }
+    bool join_one(const Neighbours& neighbours, int group) {
+        return std::ranges::any_of(neighbours, [&](const auto& other) { return join(other.second, group); });
+    }
+    bool join(int one, int other) {
+        if (nodes(one).size() + nodes(other).size() > most_nodes) return leave(one, other, "they are too many");
+        if (runs_between(one, other) || runs_between(other, one))
+            return leave(one, other, "something has to run between them");
+        Group both;
+        std::ranges::merge(nodes(one), nodes(other), std::back_inserter(both));
+        const GroupSchedule &joined = schedule(both), &first = schedule(nodes(one)), &second = schedule(nodes(other));
+        const double apart = first.seconds + second.seconds;
+        if (!joined.selection) return leave(one, other, joined.problem);
+        if (apart - joined.seconds < least_gain)
+            return leave(one, other,
+                         fmt::format("together {:.1f} us, apart {:.1f} us", joined.seconds * 1e6, apart * 1e6));
+        for (int node : nodes(one)) group_of_[static_cast<size_t>(node)] = other;
+        groups_[static_cast<size_t>(one)].clear();
+        groups_[static_cast<size_t>(other)] = std::move(both);
+        return true;
+    }
+    const GroupSchedule& schedule(const Group& group) { return schedules_.of(declare_group(graph_, group)); }
+
+    bool leave(int one, int other, const std::string& why) {
+        if (one > other) std::swap(one, other);
+        apart_.insert(fmt::format("{} | {}: {}", text(one), text(other), why));
+        return false;
+    }
+    std::string text(int group) const {
+        std::vector<std::string> names;
+        for (int node : nodes(group)) names.push_back(graph_.nodes[static_cast<size_t>(node)].operation->name);
+        return fmt::format("{}", fmt::join(names, ", "));
+    }
+
+    // Order.
+
+    std::set<int> behind(int group) const {
+        std::set<int> result;
+        for (int node : nodes(group))
+            for (int next : successors_[static_cast<size_t>(node)]) result.insert(group_of(next));
+        result.erase(group);
+        return result;
+    }
+    /// Whether a third group needs the one, and the other needs that.
+    bool runs_between(int one, int other) const {
+        std::set<int> seen = behind(one);
+        seen.erase(other);
+        std::vector<int> open(seen.begin(), seen.end());
+        while (!open.empty()) {
+            const int group = open.back();
+            open.pop_back();
+            for (int next : behind(group)) {
+                if (next == other) return true;
+                if (seen.insert(next).second) open.push_back(next);
+            }
+        }
+        return false;
+    }
+    /// As declared, where that can be.
+    std::vector<int> order() const {
+        std::map<int, int> waits;
+        for (int group = 0; group < static_cast<int>(groups_.size()); ++group)
+            for (int next : behind(group)) ++waits[next];
+        std::priority_queue<std::pair<int, int>, std::vector<std::pair<int, int>>, std::greater<>> ready;
+        auto add = [&](int group) { ready.emplace(nodes(group).front(), group); };
+        for (int group = 0; group < static_cast<int>(groups_.size()); ++group)
+            if (!nodes(group).empty() && waits[group] == 0) add(group);
+        std::vector<int> result;
+        while (!ready.empty()) {
+            const int group = ready.top().second;
+            ready.pop();
+            result.push_back(group);
+            for (int next : behind(group))
+                if (--waits[next] == 0) add(next);
+        }
+        return result;
+    }
+
+    const StepGraph& graph_;
+    GroupSchedules& schedules_;
+    std::vector<std::set<int>> successors_;  // of nodes
+    std::vector<Group> groups_;
+    std::vector<int> group_of_;
+    std::set<std::string> apart_;
+};
+
+}  // namespace
+
+StepCut cut_step(const StepGraph& graph, GroupSchedules& schedules) { return Cutting(graph, schedules).cut(); }
+
+}  // namespace tw

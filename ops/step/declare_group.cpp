@@ -1,0 +1,120 @@
+#include "ops/step/declare_group.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "schedules/declaration_text.h"
+#include "schedules/replace_tensors.h"
+
+namespace tw {
+namespace {
+
+std::string without_numbers(const std::string& name) {
+    std::string text;
+    for (char c : name) {
+        const bool digit = c >= '0' && c <= '9';
+        if (!digit && !(c == '_' && (text.empty() || text.back() == '_'))) text += c;
+    }
+    while (!text.empty() && text.back() == '_') text.pop_back();
+    return text.empty() ? "t" : text;
+}
+
+class Declaring {
+public:
+    Declaring(const StepGraph& graph, const std::vector<int>& nodes) : graph_(graph), nodes_(nodes) {
+        for (int node : nodes) {
+            for (const auto& view : graph.nodes[node].views)
+                if (!made_.contains(view.get())) declare(*view);
+            declare(*graph.nodes[node].operation);
+        }
+        for (int node : nodes) add_outputs(graph.nodes[node].operation);
+        for (const auto& [out, in] : graph.overwrites) overwrite(out, in);
+    }
+    GroupDeclaration declaration() && { return std::move(result_); }
+
+private:
+    std::string name(const std::string& known) {
+        const std::string plain = without_numbers(known);
+        std::string name = plain;
+        for (int n = 2; !names_.insert(name).second; ++n) name = fmt::format("{}_{}", plain, n);
+        return name;
+    }
+
+    void declare(const Operation& operation) {
+        const std::vector<Expr> bodies = schedules::changed_together(
+            schedules::bodies_of(operation),
+            [&](const Expr& all) { return transform_with_extents(all, [&](const Expr& e) { return read_here(e); }); });
+        Operation renamed = operation;
+        renamed.name = name(operation.name);
+        for (Operation::Output& output : renamed.outputs)
+            if (!output.name.empty()) output.name = name(output.name);
+        made_[&operation] = Tensor(schedules::declared_again(renamed, renamed.name, bodies), 0);
+    }
+
+    Expr read_here(const Expr& e) {
+        const Read* read = e.as<Read>();
+        if (!read) return {};
+        Read here = *read;
+        if (const auto made = made_.find(read->operation.get()); made != made_.end()) {
+            here.operation = made->second.operation();
+        } else {
+            here.operation = input_for({read->operation, read->output}).operation();
+            here.output = 0;
+        }
+        return make_expr(e.type(), std::move(here));
+    }
+
+    const Tensor& input_for(const Tensor& tensor) {
+        const auto known = inputs_.find(key_of(tensor));
+        if (known != inputs_.end()) return known->second;
+        const Operation& operation = *tensor.operation();
+        const Tensor here = input(name(tensor.name()), tensor.type(), {tensor.shape().begin(), tensor.shape().end()},
+                                  {operation.strides.begin(), operation.strides.end()}, operation.where);
+        result_.inputs.push_back(here);
+        result_.reads.push_back(tensor);
+        return inputs_[key_of(tensor)] = here;
+    }
+
+    void add_outputs(const std::shared_ptr<const Operation>& operation) {
+        for (size_t k = 0; k < operation->outputs.size(); ++k) {
+            const Tensor tensor(operation, static_cast<int>(k));
+            const auto readers = graph_.readers.find(key_of(tensor));
+            const bool leaves = readers != graph_.readers.end() &&
+                                std::ranges::any_of(readers->second, [&](int reader) { return !is_inside(reader); });
+            if (!leaves && !graph_.is_result(tensor)) continue;
+            result_.writes.push_back(tensor);
+            result_.declared.outputs.emplace_back(made_.at(operation.get()).operation(), static_cast<int>(k));
+        }
+    }
+    bool is_inside(int node) const { return std::ranges::binary_search(nodes_, node); }
+
+    void overwrite(const Tensor& out, const Tensor& in) {
+        const auto read = inputs_.find(key_of(in));
+        const auto made = made_.find(out.operation().get());
+        if (read == inputs_.end() || made == made_.end() || !is_inside(graph_.maker_of(out))) return;
+        result_.declared.in_place.emplace_back(Tensor(made->second.operation(), out.output()), read->second);
+    }
+
+    const StepGraph& graph_;
+    const std::vector<int>& nodes_;
+    std::set<std::string> names_;
+    std::map<const Operation*, Tensor> made_;  // the first output
+    std::map<TensorKey, Tensor> inputs_;
+    GroupDeclaration result_;
+};
+
+}  // namespace
+
+std::string GroupDeclaration::text() const {
+    std::string text = schedules::declaration_text(declared.outputs);
+    for (const auto& [out, in] : declared.in_place) text += fmt::format("{} overwrites {}\n", out.name(), in.name());
+    return text;
+}
+
+GroupDeclaration declare_group(const StepGraph& graph, const std::vector<int>& nodes) {
+    return Declaring(graph, nodes).declaration();
+}
+
+}  // namespace tw

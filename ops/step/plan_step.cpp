@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <map>
+
+#include "ops/bound_arguments.h"
+#include "ops/step/cut_step.h"
+#include "ops/step/place_in_arena.h"
+#include "ops/step/step_hazards.h"
+#include "ops/step/step_plan.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+class Planning {
+public:
+    Planning(const StepGraph& graph, GroupSchedules& schedules) : graph_(graph), schedules_(schedules) {}
+
+    StepPlan plan() && {
+        StepCut cut = cut_step(graph_, schedules_);
+        plan_.apart = std::move(cut.apart);
+        for (const Tensor& given : graph_.inputs) value_for(given).place = StepValue::Place::Given;
+        for (const std::vector<int>& nodes : cut.groups) add_group(nodes);
+        for (const Tensor& result : graph_.results) return_result(result);
+        for (const auto& [out, in] : graph_.overwrites) replace(out, in);
+        place();
+        order_by_hazards(plan_);
+        return std::move(plan_);
+    }
+
+private:
+    int index_of(const Tensor& tensor) {
+        const auto [entry, is_new] = indices_.try_emplace(key_of(tensor), static_cast<int>(plan_.values.size()));
+        if (is_new) plan_.values.push_back(declared(tensor));
+        return entry->second;
+    }
+    StepValue& value_for(const Tensor& tensor) { return plan_.values[static_cast<size_t>(index_of(tensor))]; }
+
+    static StepValue declared(const Tensor& tensor) {
+        StepValue value{.name = tensor.name(), .type = tensor.type(), .shape = {}, .strides = {}};
+        for (const Expr& extent : tensor.shape()) value.shape.push_back(require_constant(extent));
+        for (const Expr& stride : tensor.operation()->strides) value.strides.push_back(require_constant(stride));
+        if (value.strides.empty()) value.strides = dense_strides(value.shape);
+        value.bytes = span_elements(value.shape, value.strides) * bytes_of(value.type);
+        return value;
+    }
+
+    void add_group(const std::vector<int>& nodes) {
+        const int index = static_cast<int>(plan_.groups.size());
+        GroupDeclaration group = declare_group(graph_, nodes);
+        const GroupSchedule& schedule = schedules_.of(group);
+        StepGroup result;
+        result.declared = std::move(group.declared);
+        result.selection = schedule.selection;
+        result.seconds = schedule.seconds;
+        for (int node : nodes) result.operations.push_back(graph_.nodes[static_cast<size_t>(node)].operation->name);
+        for (const Tensor& input : group.inputs) result.inputs.push_back(input.name());
+        for (const Tensor& read : group.reads) result.reads.push_back(index_of(read));
+        for (const Tensor& written : group.writes) result.writes.push_back(index_of(written));
+        for (int read : result.reads) plan_.values[static_cast<size_t>(read)].last = index;
+        for (int written : result.writes) {
+            plan_.values[static_cast<size_t>(written)].made = index;
+            plan_.values[static_cast<size_t>(written)].last = index;
+        }
+        for (const BufferRef& workspace : schedule.selection->program.tree().workspaces)
+            result.workspaces.push_back({.bytes = bytes_spanned(*workspace, {}), .is_counter = workspace->is_counter});
+        plan_.groups.push_back(std::move(result));
+    }
+
+    void return_result(const Tensor& tensor) {
+        StepValue& value = value_for(tensor);
+        value.place = StepValue::Place::Given;
+        value.is_result = true;
+        plan_.results.push_back(index_of(tensor));
+    }
+    void replace(const Tensor& out, const Tensor& in) {
+        StepValue& value = value_for(out);
+        value.place = StepValue::Place::Replaced;
+        value.replaces = index_of(in);
+    }
+
+    /// A place in the arena for all that is needed between groups, and for what a group's kernels need.
+    void place() {
+        std::vector<ArenaRequest> requests;
+        std::vector<int64_t*> offsets;
+        for (StepValue& value : plan_.values) {
+            if (value.place != StepValue::Place::Arena) continue;
+            requests.push_back({value.bytes, value.made, value.last});
+            offsets.push_back(&value.offset);
+        }
+        for (size_t g = 0; g < plan_.groups.size(); ++g)
+            for (StepWorkspace& workspace : plan_.groups[g].workspaces) {
+                if (workspace.is_counter) continue;
+                requests.push_back({workspace.bytes, static_cast<int>(g), static_cast<int>(g)});
+                offsets.push_back(&workspace.offset);
+            }
+        const ArenaPlacement placement = place_in_arena(requests);
+        for (size_t k = 0; k < offsets.size(); ++k) *offsets[k] = placement.offsets[k];
+        plan_.arena_bytes = placement.bytes;
+        plan_.most_alive = placement.most_alive;
+        plan_.placement = placement.method;
+    }
+
+    const StepGraph& graph_;
+    GroupSchedules& schedules_;
+    std::map<TensorKey, int> indices_;
+    StepPlan plan_;
+};
+
+}  // namespace
+
+StepPlan plan_step(const schedules::Declared& step, const Target& target, const Registry& registry,
+                   const Preferences& preferences, std::source_location where) {
+    CalledFrom caller(where);
+    const StepGraph graph = step_graph(step, where);
+    GroupSchedules schedules(registry, target, preferences);
+    return Planning(graph, schedules).plan();
+}
+
+}  // namespace tw

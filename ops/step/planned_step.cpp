@@ -1,0 +1,102 @@
+#include "ops/step/planned_step.h"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "support/error.h"
+
+namespace tw {
+
+PlannedStep::PlannedStep(StepPlan plan, std::shared_ptr<Device> device, const std::map<std::string, Buffer>& given,
+                         std::source_location where)
+    : plan_(std::move(plan)), device_(std::move(device)) {
+    user_check(device_ != nullptr, where,
+               "PlannedStep: the device is a null pointer; open one, e.g. open_device(\"cuda\")");
+    find_memory(given, where);
+    std::vector<Program> programs;
+    std::map<const Selection*, size_t> places;
+    for (const StepGroup& group : plan_.groups)
+        if (places.try_emplace(group.selection.get(), programs.size()).second)
+            programs.push_back(group.selection->program);
+    prepare(Executable::load(std::move(programs), device_), places);
+    graph_ = device_->record(launches_);
+}
+
+Buffer PlannedStep::in_arena(int64_t offset, int64_t bytes, const std::string& name) const {
+    return arena_.view(offset, bytes, name);
+}
+
+void PlannedStep::find_memory(const std::map<std::string, Buffer>& given, std::source_location where) {
+    for (const auto& [name, buffer] : given) {
+        const StepValue& value = plan_.values[static_cast<size_t>(named(name, where))];
+        user_check(buffer && buffer.bytes() >= value.bytes, where,
+                   "PlannedStep: the memory of '{}' has {} bytes, it spans {}", name, buffer ? buffer.bytes() : 0,
+                   value.bytes);
+    }
+    arena_ = device_->allocate(plan_.arena_bytes, "arena of a step");
+    for (const StepValue& value : plan_.values) {
+        const auto own = given.find(value.name);
+        const bool has_own = value.place == StepValue::Place::Given && own != given.end();
+        buffers_.push_back(value.place == StepValue::Place::Arena   ? in_arena(value.offset, value.bytes, value.name)
+                           : has_own                                ? own->second
+                           : value.place == StepValue::Place::Given ? device_->allocate(value.bytes, value.name)
+                                                                    : Buffer());
+    }
+    for (size_t v = 0; v < buffers_.size(); ++v)
+        if (const StepValue& value = plan_.values[v]; value.place == StepValue::Place::Replaced)
+            buffers_[v] = buffers_[static_cast<size_t>(value.replaces)];
+}
+
+void PlannedStep::prepare(const std::vector<Executable>& executables,
+                          const std::map<const Selection*, size_t>& places) {
+    for (const StepGroup& group : plan_.groups) {
+        const Executable& executable = executables[places.at(group.selection.get())];
+        const Tree& tree = executable.program().tree();
+        Arguments arguments;
+        for (size_t k = 0; k < group.reads.size(); ++k)
+            arguments.buffers[group.inputs[k]] = buffers_[static_cast<size_t>(group.reads[k])];
+        for (size_t k = 0; k < group.writes.size(); ++k)
+            arguments.buffers[tree.outputs[k]->name] = buffers_[static_cast<size_t>(group.writes[k])];
+        for (size_t w = 0; w < group.workspaces.size(); ++w) {
+            const StepWorkspace& each = group.workspaces[w];
+            arguments.workspaces.push_back(
+                each.is_counter ? Buffer() : in_arena(each.offset, each.bytes, tree.workspaces[w]->name));
+        }
+        std::ranges::move(executable.prepare(arguments), std::back_inserter(launches_));
+    }
+}
+
+int PlannedStep::named(const std::string& name, std::source_location where) const {
+    std::vector<std::string> known;
+    for (size_t v = 0; v < plan_.values.size(); ++v) {
+        const StepValue& value = plan_.values[v];
+        const bool is_known = value.place == StepValue::Place::Given || value.is_result;
+        if (is_known && value.name == name) return static_cast<int>(v);
+        if (is_known) known.push_back(value.name);
+    }
+    user_error(where, "PlannedStep: '{}' is no input or result; there are [{}]", name, fmt::join(known, ", "));
+}
+
+const Buffer& PlannedStep::buffer(const std::string& name, std::source_location where) const {
+    return buffers_[static_cast<size_t>(named(name, where))];
+}
+
+void PlannedStep::set(const std::string& name, const HostArray& array, std::source_location where) const {
+    const StepValue& value = plan_.values[static_cast<size_t>(named(name, where))];
+    user_check(array.type == value.type && array.shape == value.shape && array.strides == value.strides, where,
+               "PlannedStep: '{}' is {} [{}] with strides [{}], the array is {} [{}] with strides [{}]", name,
+               name_of(value.type), fmt::join(value.shape, ", "), fmt::join(value.strides, ", "), name_of(array.type),
+               fmt::join(array.shape, ", "), fmt::join(array.strides, ", "));
+    buffer(name, where).copy_from_host(array.bytes.data(), 0, value.bytes);
+}
+
+HostArray PlannedStep::get(const std::string& name, std::source_location where) const {
+    const StepValue& value = plan_.values[static_cast<size_t>(named(name, where))];
+    HostArray array{.type = value.type, .shape = value.shape, .strides = value.strides, .bytes = {}};
+    array.bytes.resize(static_cast<size_t>(value.bytes));
+    buffer(name, where).copy_to_host(array.bytes.data(), 0, value.bytes);
+    return array;
+}
+
+}  // namespace tw

@@ -1,0 +1,54 @@
+// A planned step on a device: one launch.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dsl/host_array.h"
+#include "ops/executable.h"
+#include "ops/step/step_plan.h"
+
+namespace tw {
+
+/// Not for several threads at once.
+class PlannedStep {
+public:
+    /// Compiles the kernels of all distinct groups at once, allocates the arena, and records the launches of a step as
+    /// one graph. `given` has memory of the caller's for inputs and results, by name, of at least their bytes; all
+    /// others get some. Throws Error if a name there is none of the step's, if memory is too small or overlaps, and
+    /// what Executable throws.
+    PlannedStep(StepPlan plan, std::shared_ptr<Device> device, const std::map<std::string, Buffer>& given = {},
+                TW_HERE);
+
+    /// Memory of an input or a result; of a result that overwrites an input, that of the input. Throws Error, with the
+    /// names that there are, if there is none.
+    const Buffer& buffer(const std::string& name, TW_HERE) const;
+    /// Copies the array, of the declared type, shape and strides. Throws Error as buffer() does, and if they differ.
+    void set(const std::string& name, const HostArray& array, TW_HERE) const;
+    /// Waits for the device.
+    HostArray get(const std::string& name, TW_HERE) const;
+
+    /// All launches of a step, without waiting.
+    void run() const { graph_.run(); }
+    void run(const Stream& stream) const { graph_.run(stream); }
+
+    const StepPlan& plan() const { return plan_; }
+    /// In launch order.
+    const std::vector<Launch>& launches() const { return launches_; }
+
+private:
+    void find_memory(const std::map<std::string, Buffer>& given, std::source_location where);
+    void prepare(const std::vector<Executable>& executables, const std::map<const Selection*, size_t>& places);
+    Buffer in_arena(int64_t offset, int64_t bytes, const std::string& name) const;
+    int named(const std::string& name, std::source_location where) const;
+
+    StepPlan plan_;
+    std::shared_ptr<Device> device_;
+    Buffer arena_;
+    std::vector<Buffer> buffers_;  // one for each value
+    std::vector<Launch> launches_;
+    Graph graph_;
+};
+
+}  // namespace tw

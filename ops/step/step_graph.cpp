@@ -1,0 +1,226 @@
+#include "ops/step/step_graph.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "dsl/check_sizes.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+using OperationRef = std::shared_ptr<const Operation>;
+
+/// Whether each element is one of another tensor, or a constant, by where it stands alone.
+bool is_view(const Operation& operation) {
+    if (operation.is_input() || operation.outputs.size() != 1) return false;
+    int reads = 0;
+    bool moves = true;
+    visit_with_extents(operation.outputs[0].body, [&](const Expr& e) {
+        const bool number = e.as<IntConstant>() || e.as<FloatConstant>();
+        const bool place = !is_float(e.type()) && (e.as<Variable>() || e.as<Unary>() || e.as<Binary>());
+        if (e.as<Read>()) ++reads;
+        moves = moves && (number || place || e.as<Read>() || e.as<Select>());
+    });
+    return moves && reads == 1;
+}
+
+template <class See>
+void visit_reads(const Operation& operation, const See& see) {
+    for (const Operation::Output& output : operation.outputs) {
+        if (!output.body.defined()) continue;
+        visit_with_extents(output.body, [&](const Expr& e) {
+            if (const Read* read = e.as<Read>()) see(*read);
+        });
+    }
+}
+
+bool reads(const Operation& operation, const Tensor& tensor) {
+    bool found = false;
+    visit_reads(operation, [&](const Read& read) { found = found || read.operation == tensor.operation(); });
+    return found;
+}
+
+/// Whether the operation reads the tensor only where it stands itself, and in no sum.
+bool reads_own_element(const Operation& operation, const Tensor& tensor) {
+    bool own = true;
+    for (const Operation::Output& output : operation.outputs)
+        visit_with_extents(output.body, [&](const Expr& e) {
+            if (const Read* read = e.as<Read>(); read && read->operation == tensor.operation())
+                own = own && !read->guarded && std::ranges::equal(read->indices, operation.axes, equal);
+            if (const Reduce* reduce = e.as<Reduce>())
+                for (const Expr& value : reduce->values)
+                    visit_with_extents(value, [&](const Expr& inner) {
+                        const Read* read = inner.as<Read>();
+                        own = own && !(read && read->operation == tensor.operation());
+                    });
+        });
+    return own;
+}
+
+void check_constant(const Operation& operation, std::source_location where) {
+    for (const Expr& extent : operation.shape)
+        user_check(as_constant(extent).has_value(), where,
+                   "plan_step: '{}' has the extent {}; a step is planned for one shape, declare it with numbers",
+                   operation.name, to_string(extent));
+    for (const Operation::Output& output : operation.outputs) {
+        if (!output.body.defined()) continue;
+        visit_with_extents(output.body, [&](const Expr& e) {
+            const Variable* variable = e.as<Variable>();
+            user_check(!variable || variable->kind != VariableKind::Scalar, where,
+                       "plan_step: '{}' reads the scalar '{}'; what changes from step to step lies in device memory, "
+                       "declare input(\"{}\", {}, {{}})",
+                       operation.name, variable->name, variable->name, name_of(e.type()));
+        });
+    }
+}
+
+class Making {
+public:
+    Making(const schedules::Declared& step, std::source_location where) : where_(where) {
+        user_check(!step.outputs.empty(), where, "plan_step: no results; name what the step computes");
+        graph_.results = step.outputs;
+        const std::vector<OperationRef> operations = operations_of(step.outputs);
+        for (const OperationRef& operation : operations) check_constant(*operation, where);
+        for (const OperationRef& operation : operations)
+            if (operation->is_input()) graph_.inputs.emplace_back(operation, 0);
+        check_names();
+        for (const OperationRef& operation : operations)
+            if (!operation->is_input() && (!is_view(*operation) || is_result(operation))) add(operation);
+        for (const auto& [out, in] : step.in_place) overwrite(out, in);
+    }
+    StepGraph graph() && { return std::move(graph_); }
+
+private:
+    bool is_result(const OperationRef& operation) const {
+        return std::ranges::any_of(graph_.results, [&](const Tensor& r) { return r.operation() == operation; });
+    }
+
+    void check_names() const {
+        std::set<std::string> known;
+        auto check_new = [&](const Tensor& tensor, const char* what) {
+            user_check(known.insert(tensor.name()).second, where_,
+                       "plan_step: {} '{}' has the name of another tensor that is given or returned; give each its own",
+                       what, tensor.name());
+        };
+        for (const Tensor& given : graph_.inputs) check_new(given, "the input");
+        for (const Tensor& result : graph_.results) {
+            user_check(!result.operation()->is_input(), where_,
+                       "plan_step: the result '{}' is an input; name what is computed", result.name());
+            check_new(result, "the result");
+        }
+    }
+
+    int add(const OperationRef& operation) {
+        StepNode node{.operation = operation, .views = {}, .reads = {}};
+        std::set<TensorKey> known;
+        read_through(*operation, node, known);
+        return add(std::move(node));
+    }
+    int add(StepNode node) {
+        const Operation* operation = node.operation.get();
+        const int index = static_cast<int>(graph_.nodes.size());
+        for (const Tensor& tensor : node.reads) graph_.readers[key_of(tensor)].push_back(index);
+        graph_.makers[operation] = index;
+        graph_.nodes.push_back(std::move(node));
+        return index;
+    }
+    void read_through(const Operation& operation, StepNode& node, std::set<TensorKey>& known) const {
+        visit_reads(operation, [&](const Read& read) {
+            const Tensor tensor{read.operation, read.output};
+            if (!known.insert(key_of(tensor)).second) return;
+            if (!is_view(*read.operation)) {
+                node.reads.push_back(tensor);
+                return;
+            }
+            read_through(*read.operation, node, known);
+            node.views.push_back(read.operation);
+        });
+    }
+
+    void overwrite(const Tensor& out, const Tensor& in) {
+        check_overwrite(out, in);
+        const int maker = graph_.maker_of(out);
+        const bool safe = is_safe(maker, in);
+        const int writer = safe ? maker : add_copy(out);
+        for (int reader : graph_.readers[key_of(in)])
+            if (reader != writer) graph_.before.emplace_back(reader, writer);
+        graph_.overwrites.emplace_back(Tensor(graph_.nodes[writer].operation, safe ? out.output() : 0), in);
+    }
+
+    void check_overwrite(const Tensor& out, const Tensor& in) const {
+        const auto is_in = [&](const Tensor& t) { return in.defined() && t.same(in); };
+        const std::string asked = fmt::format("plan_step: '{}' overwrites '{}'", out.defined() ? out.name() : "",
+                                              in.defined() ? in.name() : "");
+        user_check(out.defined() && graph_.is_result(out), where_, "{}: the first is no result; name it as one", asked);
+        user_check(std::ranges::any_of(graph_.inputs, is_in), where_,
+                   "{}: the second is no input that the step reads; name one", asked);
+        user_check(in.type() == out.type() && std::ranges::equal(in.shape(), out.shape(), equal), where_,
+                   "{}: {} {} and {} {} differ; a tensor takes the place of one like it", asked, name_of(out.type()),
+                   shape_text(out.shape()), name_of(in.type()), shape_text(in.shape()));
+        user_check(in.operation()->strides.empty(), where_, "{}: its rows have gaps; declare it without strides",
+                   asked);
+        user_check(std::ranges::none_of(graph_.overwrites, [&](const auto& pair) { return pair.second.same(in); }),
+                   where_, "{}: another result overwrites it already", asked);
+    }
+
+    bool is_safe(int maker, const Tensor& in) {
+        const StepNode& node = graph_.nodes[maker];
+        const auto reads_it = [&](const OperationRef& view) { return reads(*view, in); };
+        if (std::ranges::any_of(node.views, reads_it) || !reads_own_element(*node.operation, in)) return false;
+        return !is_needed_by_readers(maker, in);
+    }
+    /// Whether one that reads the input has to come behind the node.
+    bool is_needed_by_readers(int maker, const Tensor& in) {
+        std::set<int> behind{maker};
+        std::vector<int> open{maker};
+        auto reach = [&](int node) {
+            if (behind.insert(node).second) open.push_back(node);
+        };
+        while (!open.empty()) {
+            const int node = open.back();
+            open.pop_back();
+            const auto& operation = graph_.nodes[node].operation;
+            for (size_t k = 0; k < operation->outputs.size(); ++k)
+                for (int reader : graph_.readers[{operation.get(), static_cast<int>(k)}]) reach(reader);
+            for (const auto& [first, second] : graph_.before)
+                if (first == node) reach(second);
+        }
+        return std::ranges::any_of(graph_.readers[key_of(in)],
+                                   [&](int reader) { return reader != maker && behind.contains(reader); });
+    }
+
+    int add_copy(const Tensor& out) {
+        const Tensor copy = compute(
+            out.name(), {out.shape().begin(), out.shape().end()},
+            [&](const std::vector<Expr>& at) {
+                return out.read({at.begin(), at.end()});
+            },
+            out.operation()->where);
+        for (Tensor& result : graph_.results)
+            if (result.same(out)) result = copy;
+        return add({.operation = copy.operation(), .views = {}, .reads = {out}});  // of its memory, even of a view
+    }
+
+    const std::source_location where_;
+    StepGraph graph_;
+};
+
+}  // namespace
+
+int StepGraph::maker_of(const Tensor& tensor) const {
+    const auto found = makers.find(tensor.operation().get());
+    return found == makers.end() ? -1 : found->second;
+}
+
+bool StepGraph::is_result(const Tensor& tensor) const {
+    return std::ranges::any_of(results, [&](const Tensor& r) { return r.same(tensor); });
+}
+
+StepGraph step_graph(const schedules::Declared& step, std::source_location where) {
+    return Making(step, where).graph();
+}
+
+}  // namespace tw

@@ -1,0 +1,49 @@
+// A step of computation as a graph: operations, what they read, and what has to come before what.
+#pragma once
+#include <map>
+#include <memory>
+#include <source_location>
+#include <utility>
+#include <vector>
+
+#include "dsl/schedule_options.h"
+#include "schedules/declared.h"
+
+namespace tw {
+
+/// What a tensor is known by.
+using TensorKey = std::pair<const Operation*, int>;
+inline TensorKey key_of(const Tensor& tensor) { return {tensor.operation().get(), tensor.output()}; }
+
+/// An operation whose results have memory.
+struct StepNode {
+    std::shared_ptr<const Operation> operation;
+    /// Operations that it reads through, producers first: each element of theirs is an element of another tensor. They
+    /// have no memory; each reader has them for itself.
+    std::vector<std::shared_ptr<const Operation>> views;
+    std::vector<Tensor> reads;  ///< inputs of the step, and results of other nodes, each once
+};
+
+struct StepGraph {
+    std::vector<StepNode> nodes;                        ///< producers first
+    std::vector<Tensor> inputs;                         ///< of the step, in the order in which they are met
+    std::vector<Tensor> results;                        ///< in the order in which they were given
+    std::vector<std::pair<Tensor, Tensor>> overwrites;  ///< (result, input)
+    /// Pairs of nodes: the second one overwrites what the first one reads.
+    std::vector<std::pair<int, int>> before;
+    std::map<TensorKey, std::vector<int>> readers;  ///< nodes that read the tensor
+
+    /// The node that makes the tensor; -1 for inputs.
+    int maker_of(const Tensor& tensor) const;
+    bool is_result(const Tensor& tensor) const;
+    std::map<const Operation*, int> makers;
+};
+
+/// Of what the results need. A result that overwrites an input has the input's memory, if each element replaces the one
+/// that it is made of, and nobody who reads the input needs the result; else it is written elsewhere, and copied by a
+/// node of its own behind all of these. Throws Error if there are no results, a result is an input, names of inputs and
+/// results are not all different, a shape is no constant or a scalar is read, and if an overwritten tensor is no input
+/// that the step reads, is overwritten twice, or has another shape or type or gaps between its rows.
+StepGraph step_graph(const schedules::Declared& step, TW_HERE);
+
+}  // namespace tw

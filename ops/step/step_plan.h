@@ -1,0 +1,85 @@
+// A step of computation, planned: kernels of groups of operations, in an order, with memory for all that lies between.
+//
+//   const Tensor loss = ..., dw = gradients(loss, one, {w})[0];
+//   const Tensor next = compute("next", w.shape(), [&](Expr i, Expr j) { return w(i, j) - 0.1 * dw(i, j); });
+//   const StepPlan plan = plan_step({{loss, next}, {{next, w}}}, target("sm_90a"));
+//   fmt::print("{}", plan.text());
+//   PlannedStep step(plan, best_device().device);   // planned_step.h
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include "ops/registry.h"
+#include "ops/step/declare_group.h"
+
+namespace tw {
+
+/// A tensor that has memory while a step runs.
+struct StepValue {
+    enum class Place {
+        Given,    ///< an input of the step, or a result: memory of its own, known by its name
+        Arena,    ///< between groups: from `offset` on
+        Replaced  ///< a result that overwrites an input: its memory is that of value `replaces`
+    };
+    std::string name;
+    Type type;
+    std::vector<int64_t> shape, strides;  ///< elements
+    int64_t bytes = 0;
+    Place place = Place::Arena;
+    bool is_result = false;
+    int64_t offset = 0;
+    int replaces = -1;
+    int made = -1;  ///< the group that writes it; -1: given
+    int last = -1;  ///< the last group that reads or writes it; -1: none
+};
+
+/// Memory of a group's kernels alone.
+struct StepWorkspace {
+    int64_t bytes = 0, offset = 0;  ///< in the arena
+    bool is_counter = false;        ///< it must be zero before the first step, and has memory of its own
+};
+
+struct StepGroup {
+    schedules::Declared declared;                ///< over inputs alone; groups that are equal have equal ones
+    std::shared_ptr<const Selection> selection;  ///< its kernels; equal groups share them
+    double seconds = 0;                          ///< as predicted
+    std::vector<std::string> operations;         ///< as the user called them
+    std::vector<int> reads;                      ///< values, one for each of `inputs`
+    std::vector<std::string> inputs;             ///< names in `declared`
+    std::vector<int> writes;                     ///< values, one for each output
+    std::vector<StepWorkspace> workspaces;       ///< one for each of the program's
+    std::vector<int> after;  ///< groups that must have ended, none that another one of them waits for
+};
+
+struct StepPlan {
+    std::vector<StepValue> values;
+    std::vector<StepGroup> groups;  ///< in an order in which they can run
+    std::vector<int> results;       ///< values, in the order in which they were asked for
+    int64_t arena_bytes = 0;
+    int64_t most_alive = 0;          ///< bytes of the arena in use at a time; no plan of these groups needs less
+    std::string placement;           ///< how the arena was filled: "by size", "in order"
+    std::vector<std::string> apart;  ///< neighbours that were not joined, and why
+
+    double seconds() const;       ///< of all groups, one behind the other, as predicted
+    size_t num_kernels() const;   ///< launches of a step
+    size_t num_distinct() const;  ///< groups that are not equal to another one
+    /// Groups, with their operations, kernels, why these, what they read and write, predicted times; then memory.
+    std::string text() const;
+};
+
+/// Cuts the step into groups (cut_step.h), schedules each by the registry, equal ones once, and places what lies
+/// between them in one arena by its lifetime. Unless preferences ask for it, the model of time does not search for
+/// other schedules of a group, which takes up to half a second each. Throws Error as step_graph() says, and citing an
+/// operation that cannot be scheduled.
+StepPlan plan_step(const schedules::Declared& step, const Target& target, const Registry& registry = {},
+                   const Preferences& preferences = {.model = false}, TW_HERE);
+
+/// What is wrong with a plan, a line each: values read before they are written, memory that two of them have at a time,
+/// groups that touch the same memory, one writing, of which neither waits for the other. Nothing, of what plan_step()
+/// returns.
+std::vector<std::string> faults_of(const StepPlan& plan);
+
+}  // namespace tw

@@ -1,0 +1,116 @@
+// Steps that nobody has thought of: random graphs of maps, sums, products and windows, cut, placed, and run in any
+// order that the plan allows. TW_FUZZ_STEPS sets their number (300), TW_FUZZ_SEED the seed.
+#include <algorithm>
+
+#include <gmock/gmock.h>
+
+#include "ops/check.h"
+#include "ops/step/interpret_step.h"
+#include "ops/step/planned_step.h"
+#include "tests/support/on_device.h"
+#include "tests/verify/fuzz_seed.h"
+#include "verify/random_computation.h"
+
+namespace tw {
+namespace {
+
+using testing::IsEmpty;
+
+/// Results of a random computation, and inputs that become something else.
+schedules::Declared random_step(fuzz::Random& random) {
+    schedules::Declared step{random.chance(0.3) ? fuzz::random_gradients(random).outputs
+                                                : fuzz::random_computation(random, random.between(3, 9)).outputs};
+    std::vector<Tensor> inputs;
+    for (const auto& operation : operations_of(step.outputs))
+        if (operation->is_input() && operation->strides.empty()) inputs.emplace_back(operation, 0);
+    const size_t results = step.outputs.size();
+    for (const Tensor& in : inputs) {
+        if (!random.chance(0.3)) continue;
+        const Tensor& from = step.outputs[static_cast<size_t>(random.below(static_cast<int64_t>(results)))];
+        const bool has_any = std::ranges::none_of(from.shape(), [](const Expr& e) { return is_constant(e, 0); });
+        const bool turned = random.chance(0.2);
+        const Tensor next =
+            compute("next_" + in.name(), {in.shape().begin(), in.shape().end()}, [&](const std::vector<Expr>& at) {
+                std::vector<Operand> own(at.begin(), at.end());
+                if (turned) own[0] = Operand(in.shape()[0] - 1 - at[0]);
+                const std::vector<Operand> first(from.shape().size(), Operand(integer(0)));
+                const Expr change = has_any ? cast(f32, from.read(first)) : Expr(1.0f);
+                return cast(in.type(), min(max(cast(f32, in.read(own)) * 0.5 + change, -4.0), 4.0));
+            });
+        step.outputs.push_back(next);
+        step.in_place.emplace_back(next, in);
+    }
+    return step;
+}
+
+/// Any of the orders in which each group comes behind those that it waits for.
+std::vector<int> random_order(const StepPlan& plan, fuzz::Random& random) {
+    std::vector<int> order, open(plan.groups.size());
+    for (size_t g = 0; g < open.size(); ++g) open[g] = static_cast<int>(g);
+    while (!open.empty()) {
+        std::vector<int> ready;
+        for (int g : open)
+            if (std::ranges::all_of(plan.groups[static_cast<size_t>(g)].after,
+                                    [&](int before) { return std::ranges::count(order, before) > 0; }))
+                ready.push_back(g);
+        order.push_back(random.pick(ready));
+        std::erase(open, order.back());
+    }
+    return order;
+}
+
+void expect_equal(const std::vector<HostArray>& got, const std::vector<HostArray>& expected, const Match& match) {
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t k = 0; k < got.size(); ++k) {
+        if (got[k].num_elements() == 0) continue;
+        std::vector<int64_t> at(got[k].shape.size());
+        do {
+            ASSERT_TRUE(matches(got[k].at(at), expected[k].at(at), match)) << "result " << k;
+        } while (advance(at, got[k].shape));
+    }
+}
+
+class RandomSteps : public OnDevice {};
+TW_ON_EACH_DEVICE(RandomSteps);
+
+TEST_P(RandomSteps, AreWhatIsDeclared) {
+    const uint64_t seed = fuzz::fuzz_seed();
+    const int64_t count = fuzz::number_from_environment("TW_FUZZ_STEPS", 300);
+    const int64_t each_as_kernels = device_->kind() == DeviceKind::Cuda ? 2 : 10;
+    int64_t joined = 0, replaced = 0, reused = 0;
+    for (int64_t number = 0; number < count && !testing::Test::HasFailure(); ++number) {
+        SCOPED_TRACE(fmt::format("case {} of seed {}", number, seed));
+        fuzz::Random random(seed, static_cast<uint64_t>(number));
+        const schedules::Declared step = random_step(random);
+        const StepPlan plan = plan_step(step, target("sm_90a"), {}, {.model = false});
+        ASSERT_THAT(faults_of(plan), IsEmpty()) << plan.text();
+        Bindings data = random_bindings(step.outputs, random.next());
+        for (auto& [name, array] : data.inputs) fill_integers(array, -2, 2, random.next());
+        const std::vector<HostArray> expected = interpret_plain(step.outputs, data);
+        expect_equal(interpret_step(plan, data), expected, bitwise);
+        for (int k = 0; k < 2; ++k)
+            expect_equal(interpret_step(plan, data, random_order(plan, random)), expected, bitwise);
+        for (const StepGroup& group : plan.groups) joined += group.operations.size() > 1;
+        for (const StepValue& value : plan.values) replaced += value.place == StepValue::Place::Replaced;
+        int64_t bytes = 0;
+        for (const StepValue& value : plan.values)
+            if (value.place == StepValue::Place::Arena) bytes += value.bytes;
+        reused += bytes > plan.arena_bytes;
+        if (number % each_as_kernels != 0) continue;
+        const PlannedStep on_device(plan, device_);
+        for (const auto& [name, array] : data.inputs) on_device.set(name, array);
+        on_device.run();
+        std::vector<HostArray> got;
+        for (const Tensor& result : step.outputs) got.push_back(on_device.get(result.name()));
+        expect_equal(got, expected, equal_values);
+        if (testing::Test::HasFailure()) fmt::print("{}", plan.text());
+    }
+    fmt::print("{} steps: {} groups of several operations, {} results in place, {} arenas used again\n", count, joined,
+               replaced, reused);
+    EXPECT_GT(joined, count / 8);
+    EXPECT_GT(replaced, count / 4);
+    EXPECT_GT(reused, count / 50);
+}
+
+}  // namespace
+}  // namespace tw
