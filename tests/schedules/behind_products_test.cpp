@@ -85,6 +85,25 @@ TEST(BehindProducts, WhatOneTensorAloneReadsIsNoTensor) {
     }
 }
 
+/// Also where it only tells how long a sum is.
+TEST(BehindProducts, LengthsReadWhatIsDeclaredAnew) {
+    const int64_t n = 32;
+    const Tensor a = input("a", bf16, {n, n}), b = input("b", bf16, {n, n}), x = input("x", f32, {n, n});
+    const Axis r = reduce_axis("r", n);
+    const Tensor z =
+        compute("z", {n, n}, [&](Expr i, Expr j) { return sum(cast(f32, a(i, r)) * cast(f32, b(r, j)), r); });
+    const Tensor h = compute("h", {n, n}, [&](Expr i, Expr j) { return min(relu(z(i, j)), 9.0); });
+    const Tensor lengths = compute("lengths", {n}, [&](Expr i) { return cast(i32, h(i, 0)); });
+    const Tensor y = compute("y", {n}, [&](Expr i) {
+        const Axis k = reduce_axis("k", lengths(i));
+        return sum(x(i, k), k);
+    });
+    for (const auto& operation : operations_of(behind_products({y}, target("sm_90a")).outputs))
+        EXPECT_NE(operation->name, "z");
+    Runner runner(choose_schedule({y}, target("sm_90a")), open_device("emulated"));
+    EXPECT_TRUE(runner.set(random_bindings({y}, 3)).check().ok);
+}
+
 /// Outputs, what others read too, and what is read elsewhere keep their memory.
 TEST(BehindProducts, OthersStayTensors) {
     const int64_t n = 32;
