@@ -95,15 +95,17 @@ struct Both {
     Adjoint a, b;
 };
 
-/// Where the operands of min or max are equal, the second receives the adjoint: relu, max(x, 0), has slope 0 at 0.
-Both through_binary(BinaryOp op, const Adjoint& adjoint, const Expr& a, const Expr& b, const Expr& y) {
+/// Where the operands of min or max are equal, the second receives the adjoint: relu, max(x, 0), has slope 0 at 0. If
+/// that is a number, the result tells, too, where it is kept: what it was made of need not be.
+Both through_binary(BinaryOp op, const Adjoint& adjoint, const Expr& a, const Expr& b, const Expr& y, bool is_kept) {
+    const Expr telling = is_kept && b.as<FloatConstant>() ? y : a;
     switch (op) {
         case BinaryOp::Add: return {adjoint, adjoint};
         case BinaryOp::Sub: return {adjoint, negated(adjoint)};
         case BinaryOp::Mul: return {times(adjoint, b), times(adjoint, a)};
         case BinaryOp::Div: return {divided(adjoint, b), negated(divided(times(adjoint, y), b))};
-        case BinaryOp::Min: return {where(a < b, adjoint), where(!(a < b), adjoint)};
-        case BinaryOp::Max: return {where(a > b, adjoint), where(!(a > b), adjoint)};
+        case BinaryOp::Min: return {where(telling < b, adjoint), where(!(telling < b), adjoint)};
+        case BinaryOp::Max: return {where(telling > b, adjoint), where(!(telling > b), adjoint)};
         default: return {};
     }
 }
@@ -144,7 +146,8 @@ private:
         if (auto* unary = node.as<Unary>()) {
             give(unary->a, through_unary(unary->op, adjoint, unary->a, value));
         } else if (auto* binary = node.as<Binary>()) {
-            auto [a, b] = through_binary(binary->op, adjoint, binary->a, binary->b, value);
+            const bool is_kept = !value.same(node);
+            auto [a, b] = through_binary(binary->op, adjoint, binary->a, binary->b, value, is_kept);
             give(binary->a, a);
             give(binary->b, b);
         } else if (auto* fma = node.as<Fma>()) {

@@ -182,6 +182,25 @@ TEST(Differentiate, KinksFollowTheConventions) {
     EXPECT_EQ(slope([](Expr v) { return select(v > 0, sqrt(v), v * 2); }), 2);
 }
 
+/// Who keeps the result need not keep what it was made of.
+TEST(Differentiate, TheResultTellsWhichSideOfANumberIsTaken) {
+    const Tensor z = input("z", f32, {5}), other = input("other", f32, {5});
+    auto read_by_gradient = [&](const Tensor& y) {
+        std::set<std::string> names;
+        const Tensor dz = gradients(y, input("dy", f32, {5}), {z})[0];
+        visit(dz.operation()->outputs[0].body, [&](const Expr& e) {
+            if (const Read* read = e.as<Read>()) names.insert(read->operation->name);
+        });
+        return names;
+    };
+    using Names = std::set<std::string>;
+    EXPECT_EQ(read_by_gradient(compute("y", {5}, [&](Expr i) { return relu(z(i)); })), (Names{"dy", "y"}));
+    EXPECT_EQ(read_by_gradient(compute("y", {5}, [&](Expr i) { return min(z(i) * 2.0, 6.0); })), (Names{"dy", "y"}));
+    EXPECT_EQ(read_by_gradient(compute("y", {5}, [&](Expr i) { return max(z(i), other(i)); })),
+              (Names{"dy", "other", "z"}));
+    EXPECT_EQ(read_by_gradient(compute("y", {5}, [&](Expr i) { return relu(z(i)) + 1.0; })), (Names{"dy", "z"}));
+}
+
 TEST(Differentiate, NetworksOfOperations) {
     Tensor x = input("x", f64, {2, 5}), g = input("g", f64, {5}), b = input("b", f64, {5});
     Axis k = reduce_axis("k", 5);
