@@ -71,6 +71,10 @@ Program build(const Schedule& schedule, const SeePass& seen) {
     options.headers.assign(program.tree_.nests.size(), header_of(schedule));
     options.cite = cite_from(program.trace_);
     options.dump = seen;
+    options.printed = [&](const codegen::ThreadKernel& kernel) {
+        program.predicted_.kernels.push_back(codegen::predict_kernel(kernel, program.target_));
+        program.predicted_.seconds += program.predicted_.kernels.back().seconds;
+    };
     program.lowered_ = codegen::lower(program.tree_, program.target_, options);
     return program;
 }

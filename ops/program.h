@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "codegen/cost/predict_time.h"
 #include "codegen/lower.h"
 #include "dsl/schedule.h"
 
@@ -48,6 +49,8 @@ public:
     /// What the schedule was made for.
     const Target& target() const& { return target_; }
     Target target() && { return std::move(target_); }
+    /// How long the kernels take by the model of time, on a device of the target's kind that nobody has calibrated.
+    const codegen::Prediction& predicted() const { return predicted_; }
     /// Whether a kernel uses named approximations (exp, tanh, ...): its results then differ from the interpreter's by
     /// ulps.
     bool approximate() const;
@@ -60,6 +63,7 @@ private:
     Tree tree_;
     Target target_;
     codegen::Lowered lowered_;
+    codegen::Prediction predicted_;
     std::vector<Step> trace_;
     std::map<std::string, std::string> declared_;  ///< where each tensor was, by name
     std::string schedule_notes_;

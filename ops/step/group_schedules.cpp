@@ -1,6 +1,5 @@
 #include "ops/step/group_schedules.h"
 
-#include "codegen/cost/predict_time.h"
 #include "runtime/compile/errors.h"
 #include "support/error.h"
 
@@ -14,7 +13,7 @@ const GroupSchedule& GroupSchedules::of(const GroupDeclaration& group) {
 
 GroupSchedule GroupSchedules::schedule(const GroupDeclaration& group) const try {
     auto selection = std::make_shared<Selection>(registry_.select(group.declared, target_, preferences_));
-    const double seconds = codegen::predict_time(selection->program.tree(), target_).seconds;
+    const double seconds = selection->program.predicted().seconds;
     return {std::move(selection), seconds};
 } catch (const StickyError&) {
     throw;  // of a tuner: nothing runs on the device any more

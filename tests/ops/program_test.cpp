@@ -35,6 +35,14 @@ TEST(Program, TheTextBeginsWithTheStepsOfTheSchedule) {
     EXPECT_THAT(build(p.s).cuda(), HasSubstr("// schedule  [0] s.bind(i, grid.x);\n"));
 }
 
+TEST(Program, HasTheTimeThatIsPredictedOfItsKernels) {
+    Product p;
+    const Program program = build(p.s);
+    ASSERT_EQ(program.predicted().kernels.size(), program.kernels().size());
+    EXPECT_GT(program.predicted().seconds, 0);
+    EXPECT_EQ(program.predicted().seconds, codegen::predict_time(program.tree(), program.target()).seconds);
+}
+
 TEST(Program, SeveralOutputsHaveALineEach) {
     Product p;
     auto both = compute_tuple("both", {64}, [&](const std::vector<Expr>& i) {

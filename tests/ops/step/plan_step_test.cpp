@@ -47,15 +47,18 @@ class PlannedSteps : public OnDevice {};
 TW_ON_EACH_DEVICE(PlannedSteps);
 
 TEST_P(PlannedSteps, AreWhatIsDeclared) {
-    const schedules::Declared declared = step_of_layers(3, 24, 32);
-    const StepPlan plan = plan_step(declared, hopper);
-    EXPECT_THAT(faults_of(plan), IsEmpty()) << plan.text();
-    const Bindings data = random_bindings(declared.outputs, std::random_device{}());
-    const std::vector<HostArray> expected = interpret_plain(declared.outputs, data, Precision::Float64);
-    expect_near(interpret_step(plan, data), expected, 1e-4);
-    const PlannedStep step(plan, device_);
-    expect_near(run(step, declared, data), expected, 1e-4);
-    EXPECT_EQ(step.buffer("next1").pointer(), step.buffer("w1").pointer());
+    for (const schedules::Declared& declared :
+         {step_of_layers(3, 24, 32), step_of_classifier(20, {24, 16, 16, 7}), step_of_blocks(2, 16, 8)}) {
+        const StepPlan plan = plan_step(declared, hopper);
+        EXPECT_THAT(faults_of(plan), IsEmpty()) << plan.text();
+        const Bindings data = random_bindings(declared.outputs, std::random_device{}());
+        const std::vector<HostArray> expected = interpret_plain(declared.outputs, data, Precision::Float64);
+        expect_near(interpret_step(plan, data), expected, 1e-3);
+        const PlannedStep step(plan, device_);
+        expect_near(run(step, declared, data), expected, 1e-3);
+        const auto& [out, in] = declared.in_place[0];
+        EXPECT_EQ(step.buffer(out.name()).pointer(), step.buffer(in.name()).pointer());
+    }
 }
 
 /// Steps behind each other go on from where the last one ended.
@@ -99,15 +102,30 @@ TEST(PlanStep, SchedulesEqualLayersOnce) {
     EXPECT_LT(more.arena_bytes, 3 * few.arena_bytes);
 }
 
+std::vector<std::string> groups_of(const StepPlan& plan) {
+    std::vector<std::string> groups;
+    for (const StepGroup& group : plan.groups) groups.push_back(fmt::format("{}", fmt::join(group.operations, " ")));
+    return groups;
+}
+
 /// What stands behind a product is made with it: activations, their gradients, updates of weights.
 TEST(PlanStep, JoinsWhatStandsBehindProducts) {
     const StepPlan plan = plan_step(step_of_layers(2, 1024, 1024), hopper);
-    std::vector<std::string> groups;
-    for (const StepGroup& group : plan.groups) groups.push_back(fmt::format("{}", fmt::join(group.operations, " ")));
-    EXPECT_THAT(groups, testing::ElementsAre("z0 h0", "z1 h1", "loss", "one d_loss_sum d_h1 d_z1", "d_h0 d_z0",
-                                             "d_w0 next0", "d_w1 next1"));
+    EXPECT_THAT(groups_of(plan), testing::ElementsAre("z0 h0", "z1 h1", "loss", "one d_loss_sum d_h1 d_z1", "d_h0 d_z0",
+                                                      "d_w0 next0", "d_w1 next1"));
     EXPECT_THAT(plan.text(), HasSubstr("next0 f32 [1024, 1024]: in the place of w0"));
     EXPECT_THAT(plan.text(), HasSubstr("not joined: z0, h0 | z1, h1: together "));
+}
+
+/// A classifier's step: ReLU keeps its result alone, biases are updated with the sums of columns that change them.
+TEST(PlanStep, OfAClassifier) {
+    const StepPlan plan = plan_step(step_of_classifier(128, {784, 512, 512, 10}), hopper);
+    EXPECT_THAT(groups_of(plan),
+                testing::ElementsAre("z0 h0", "z1 h1", "z2", "most total one d_loss_sum d_total d_z2", "of_row loss",
+                                     "d_h1 d_z1", "d_h0 d_z0", "d_w0 next0", "d_b0 next1", "d_w1 next2", "d_b1 next3",
+                                     "d_w2 next4", "d_b2 next5"))
+        << plan.text();
+    EXPECT_LE(plan.num_kernels(), 16u);
 }
 
 /// What is read to know how long a sum is comes from another group like all else.
