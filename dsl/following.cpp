@@ -16,16 +16,6 @@ bool drives(const State& state, int loop, int root) {
     return contains(loop_value(state, root), state.loops[loop].variable);
 }
 
-/// Which of the leader's indices belong to index e of a dimension of another stage: `times` of them from
-/// e * times / over on.
-struct Along {
-    int dimension = -1;  // of the leader; -1: all of its indices, or a dimension of which each iteration makes all
-    int64_t times = 1, over = 1;
-    bool is_apart = false;  // some of the indices, which no dimension tells
-
-    Expr first(const Expr& index) const { return simplify(index * times / over); }
-};
-
 /// One follower and its leader: which axis of the follower goes along which dimension of the leader. An element of the
 /// follower goes with a block of `step` indices of the dimension where its reads stay in such blocks: sums of rows
 /// q * 128 + t go with 128 rows each. One iteration of the leader makes whole blocks then. What the leader and the
@@ -45,6 +35,7 @@ public:
             if (!leads_everywhere() && !follow_by_common_reads(is_read_by)) follow_as_sibling();
         }
         if (record().streams >= 0) follow_where_open();
+        need_all_of_shared_blocks();
         check_loops(*this, axis_, reads);
     }
 
@@ -71,7 +62,7 @@ public:
     /// Whether this very iteration makes the leader's element, of which only some indices may be given: each loop
     /// around has the value that leads to the element.
     std::vector<Expr> conditions(const Access& element) const {
-        Region region = region_of(state_, leader_, where_);
+        const Region region = region_of(state_, leader_, where_);
         const StageRecord& leader = state_.stages[leader_];
         std::map<int, Expr> value;  // of each loop, from the element
         std::vector<Expr> all;
@@ -137,6 +128,7 @@ private:
         axis_.assign(rank() + blocks_.size(), -1);
         step_.assign(axis_.size(), 1);
         needs_all_.assign(axis_.size(), false);
+        read_.clear();
         needs_more_.resize(axis_.size());
     }
 
@@ -258,6 +250,7 @@ private:
 
     void connect(const Along& along, const Expr& index) {
         int d = along.dimension;
+        if (static_cast<size_t>(d) < rank() && along.times == 1) read_.emplace_back(d, along.first(index));
         auto [axis, step] = along.times == 1 && along.over == 1 ? own_axis(index) : std::pair(-1, int64_t{1});
         if (axis < 0) std::tie(axis, step) = axis_of_block(along, index);
         bool as_before = axis_[d] < 0 || (axis_[d] == axis && step_[d] == step);
@@ -268,6 +261,21 @@ private:
         }
         needs_all_[d] = true;  // read elsewhere too: all of the dimension must be there
         axis_[d] = -1;
+    }
+
+    /// Where an iteration makes only some elements of its box, as every other one of several rows, a block is made by
+    /// several, though the box has it: all of the dimension is needed then. Each read of a block has to lead to the
+    /// same iteration as its first element.
+    void need_all_of_shared_blocks() {
+        const Access first = leader_element(own().axes);
+        for (const auto& [d, index] : read_) {
+            if (axis_[d] < 0 || step_[d] == 1) continue;
+            Access element = first;
+            element[d] = index;
+            if (in_same_iteration(state_, leader_, record().attach, first, element, where_)) continue;
+            needs_all_[d] = true;
+            axis_[d] = -1;
+        }
     }
 
     /// The axis that the index is, and its step; or -1.
@@ -406,11 +414,12 @@ private:
     const State& state_;
     int stage_, leader_;
     std::source_location where_;
-    std::vector<Blocks> blocks_;    // of indices at which the leader reads what is made for it
-    std::vector<int> axis_;         // for each dimension of the leader, blocks behind, the follower's axis, or -1
-    std::vector<int64_t> step_;     // and how many of the leader's indices go with each of the axis
-    std::vector<bool> needs_all_;   // dimensions of which the follower needs more than the axis tells
-    std::vector<bool> needs_more_;  // the same of what both read, where it cannot go along that
+    std::vector<Blocks> blocks_;  // of indices at which the leader reads what is made for it
+    std::vector<int> axis_;       // for each dimension of the leader, blocks behind, the follower's axis, or -1
+    std::vector<int64_t> step_;   // and how many of the leader's indices go with each of the axis
+    std::vector<std::pair<int, Expr>> read_;  // dimensions of the leader, and where the follower reads along them
+    std::vector<bool> needs_all_;             // dimensions of which the follower needs more than the axis tells
+    std::vector<bool> needs_more_;            // the same of what both read, where it cannot go along that
 };
 
 }  // namespace

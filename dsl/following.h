@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "dsl/schedule_state.h"
+#include "dsl/simplify.h"
 
 namespace tw {
 
@@ -36,6 +37,21 @@ struct Blocks {
 };
 /// Of all such indices of a leader whose loops all are its own, where loops count blocks through, each once.
 std::vector<Blocks> blocks_made(const Schedule::State& state, int leader, int loop, std::source_location where);
+
+/// Which of the leader's indices belong to index e of a dimension of another stage: `times` of them from
+/// e * times / over on.
+struct Along {
+    int dimension = -1;  // of the leader; -1: all of its indices, or a dimension of which each iteration makes all
+    int64_t times = 1, over = 1;
+    bool is_apart = false;  // some of the indices, which no dimension tells
+
+    Expr first(const Expr& index) const { return simplify(index * times / over); }
+};
+
+/// Whether the loops from the outermost to `loop` lead to both elements of the leader in one iteration, as far as their
+/// indices are given.
+bool in_same_iteration(const Schedule::State& state, int leader, int loop, const Access& one, const Access& other,
+                       std::source_location where);
 
 /// Adds values of the loops that come from those of the leader whose values are known.
 void add_parts_of_loops(const Schedule::State& state, const StageRecord& leader, std::map<int, Expr>& value);

@@ -1,6 +1,7 @@
 // What a leader reads at an index that is none of its axes: pixels as places of a raster, rows of a batch one behind
 // the other. Where its loops count such an index through, block by block, followers that read the same can go along it.
 #include <algorithm>
+#include <map>
 
 #include "dsl/following.h"
 #include "dsl/simplify.h"
@@ -91,6 +92,32 @@ std::vector<Blocks> blocks_made(const State& state, int leader, int loop, std::s
         }
     }
     return all;
+}
+
+namespace {
+
+/// The values of loops that lead to the leader's element.
+std::map<int, Expr> loops_leading_to(const State& state, int leader, const Access& element,
+                                     std::source_location where) {
+    const Region region = region_of(state, leader, where);
+    const StageRecord& made = state.stages[leader];
+    std::map<int, Expr> value;
+    for (size_t d = 0; d < made.roots.size() && d < region.lo.size(); ++d)
+        if (element[d].defined()) value[made.roots[d]] = simplify(element[d] - region.lo[d]);
+    add_parts_of_loops(state, made, value);
+    return value;
+}
+
+}  // namespace
+
+bool in_same_iteration(const State& state, int leader, int loop, const Access& one, const Access& other,
+                       std::source_location where) {
+    const std::map<int, Expr> first = loops_leading_to(state, leader, one, where),
+                              second = loops_leading_to(state, leader, other, where);
+    return std::ranges::all_of(loops_to(state, leader, loop), [&](int around) {
+        if (!first.contains(around) || !second.contains(around)) return true;
+        return prove(simplify(first.at(around)) == simplify(second.at(around))) == true;
+    });
 }
 
 }  // namespace tw

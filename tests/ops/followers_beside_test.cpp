@@ -185,5 +185,18 @@ TEST(FollowersBesideErrors, TellOfTilesElsewhere) {
     }
 }
 
+/// Every other element of two rows is made in an iteration, not the two that a sum needs.
+TEST(FollowersBesideErrors, BlocksThatSeveralIterationsMakeAreRefused) {
+    const Tensor x = input("x", f32, {8, 17});
+    const Tensor y = compute("y", {8, 17}, [&](Expr i, Expr j) { return max(x(i, j), -1.0); });
+    const Axis t = reduce_axis("t", 2);
+    const Tensor sums = compute("sums", {4, 17}, [&](Expr i, Expr j) { return sum(y(i * 2 + t, j), t); });
+    Schedule s({sums}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(y);
+    auto [v, inner] = s.split(s.fuse(i, j), 2, Tail::Mask, {"v", "inner"});
+    s.order({inner, v});
+    EXPECT_ERROR(s.at(sums, inner), "'sums' cannot follow 'y' here: it reads more of dimension 0 of 'y'");
+}
+
 }  // namespace
 }  // namespace tw
