@@ -1,12 +1,14 @@
 #include "ops/autograd.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include <fmt/ranges.h>
 
+#include "ops/capture.h"
 #include "ops/operator.h"
-#include "schedules/choose.h"
+#include "schedules/choose_in_place.h"
 #include "support/error.h"
 
 namespace tw::nn {
@@ -27,9 +29,7 @@ void accumulate(const Tensor& grad, const Tensor& part) {
         tw::Tensor total = compute("total", shape, [&](const std::vector<Expr>& at) {
             return old.read({at.begin(), at.end()}) + term.read({at.begin(), at.end()});
         });
-        Schedule s = schedules::choose_schedule({total}, target);
-        s.in_place(total, old);
-        return s;
+        return schedules::choose_in_place({{total}, {{total, old}}}, target);
     });
     backend.run(add, {.buffers = {{"grad", grad.data()}, {"part", part.data()}}, .sizes = {}, .scalars = {}});
 }
@@ -46,6 +46,17 @@ void visit_tape(const Tensor& tensor, std::set<const Node*>& seen, std::vector<T
     order.push_back(tensor);
 }
 
+bool holds(const std::vector<Tensor>& tensors, const Tensor& tensor) {
+    return std::ranges::any_of(tensors, [&](const Tensor& each) { return each.same(tensor); });
+}
+
+void release(const std::vector<Tensor>& computed) {
+    for (const Tensor& output : computed) {
+        output.creator()->inputs.clear();
+        output.creator()->released = true;
+    }
+}
+
 }  // namespace
 
 std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
@@ -59,9 +70,21 @@ Tensor::Tensor(std::shared_ptr<Backend> backend, Type type, std::vector<int64_t>
     state_->name = name;
 }
 
-Tensor::Tensor(std::shared_ptr<Backend> backend, const HostArray& host, const std::string& name)
-    : Tensor(std::move(backend), host.type, host.shape, name) {
-    copy_from_host(host);
+Tensor::Tensor(std::shared_ptr<Backend> backend, const tw::Tensor& symbol, const std::string& name)
+    : state_(std::make_shared<State>()) {
+    state_->backend = std::move(backend);
+    state_->type = symbol.type();
+    for (const Expr& extent : symbol.shape()) state_->shape.push_back(require_constant(extent));
+    state_->name = name;
+    state_->symbol = symbol;
+}
+
+const tw::Tensor& Tensor::symbol() const { return state_->symbol; }
+void Tensor::set_data(const Buffer& data) const {
+    if (state_->data) throw_error(Error, "'{}' has memory already; give it to what a captured step makes", name());
+    state_->data = data;
+    state_->symbol = {};
+    state_->creator = nullptr;
 }
 
 const std::shared_ptr<Backend>& Tensor::backend() const { return state_->backend; }
@@ -77,6 +100,7 @@ HostArray Tensor::to_host() const {
     if (backend()->recording())
         throw_error(Error, "'{}' is read while a step is recorded: nothing has run yet; read it after the graph",
                     name());
+    require_data();
     HostArray host = host_array(type(), shape());
     data().copy_to_host(host.bytes.data());
     return host;
@@ -86,7 +110,16 @@ void Tensor::copy_from_host(const HostArray& host) const {
     if (host.type != type() || host.shape != shape())
         throw_error(Error, "'{}' is {} {}, the host array {} {}; give one of the same type and shape", name(),
                     name_of(type()), shape_text(shape()), name_of(host.type), shape_text(host.shape));
+    require_data();
     data().copy_from_host(host.bytes.data());
+}
+
+void Tensor::require_data() const {
+    if (!data())
+        throw_error(Error,
+                    "'{}' is made by a step that was captured, and has no data; return it from the function that "
+                    "nn::compile() calls, and read it after run()",
+                    name());
 }
 
 const Tensor& Tensor::set_requires_grad() const {
@@ -94,6 +127,11 @@ const Tensor& Tensor::set_requires_grad() const {
         throw_error(Error, "'{}' is {}: gradients are computed for f32 tensors only", name(), name_of(type()));
     state_->requires_grad = true;
     return *this;
+}
+
+Tensor::Tensor(std::shared_ptr<Backend> backend, const HostArray& host, const std::string& name)
+    : Tensor(std::move(backend), host.type, host.shape, name) {
+    copy_from_host(host);
 }
 
 void backward(const Tensor& loss) {
@@ -107,6 +145,15 @@ void backward(const Tensor& loss) {
     std::set<const Node*> seen;
     std::vector<Tensor> order;
     visit_tape(loss, seen, order);
+    if (Capture* capture = loss.backend()->capture()) {
+        std::vector<Tensor> leaves;
+        for (const Tensor& output : order)
+            for (const Tensor& input : output.creator()->inputs)
+                if (input.requires_grad() && !input.creator() && !holds(leaves, input)) leaves.push_back(input);
+        const std::vector<Tensor> found = capture->gradients_of(loss, leaves);
+        for (size_t k = 0; k < leaves.size(); ++k) leaves[k].state_->grad = found[k];
+        return release(order);
+    }
     std::map<const void*, Tensor> grads;  // by tensor
     for (auto output = order.rbegin(); output != order.rend(); ++output) {
         Node& node = *output->creator();
@@ -120,10 +167,7 @@ void backward(const Tensor& loss) {
         }
         grads.erase(output->state_.get());
     }
-    for (const Tensor& output : order) {
-        output.creator()->inputs.clear();
-        output.creator()->released = true;
-    }
+    release(order);
 }
 
 }  // namespace tw::nn

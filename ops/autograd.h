@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dsl/host_array.h"
+#include "dsl/tensor.h"
 #include "ops/backend.h"
 
 namespace tw::nn {
@@ -28,6 +29,8 @@ public:
     Tensor() = default;
     /// Undefined content.
     Tensor(std::shared_ptr<Backend> backend, Type type, std::vector<int64_t> shape, const std::string& name = "tensor");
+    /// What a step that is captured makes: no data, until the step has been compiled (compile_step.h).
+    Tensor(std::shared_ptr<Backend> backend, const tw::Tensor& symbol, const std::string& name);
     /// A copy of the dense host array.
     Tensor(std::shared_ptr<Backend> backend, const HostArray& host, const std::string& name = "tensor");
 
@@ -37,9 +40,16 @@ public:
     Type type() const;
     const std::vector<int64_t>& shape() const;
     const std::string& name() const;
+    /// Empty of what a step makes while it is captured.
     const Buffer& data() const;
+    /// What a step makes of it while it is captured, declared; undefined otherwise.
+    const tw::Tensor& symbol() const;
+    /// Throws Error if there is no data.
+    void require_data() const;
+    /// Gives what was captured its memory. Throws Error if it has some.
+    void set_data(const Buffer& data) const;
 
-    /// Waits for the device. Throws Error while the backend records.
+    /// Waits for the device. Throws Error while the backend records, and if the tensor has no data.
     HostArray to_host() const;
     /// Throws Error if type or shape differ; waits for the device.
     void copy_from_host(const HostArray& host) const;
@@ -65,6 +75,7 @@ struct Tensor::State {
     std::vector<int64_t> shape;
     std::string name;
     Buffer data;
+    tw::Tensor symbol;
     bool requires_grad = false;
     Tensor grad;
     std::shared_ptr<Node> creator;

@@ -27,12 +27,25 @@ const Executable& Backend::built(const std::string& key, const std::function<Pro
 }
 
 void Backend::run(const Executable& executable, const Arguments& arguments) {
+    if (capture_)
+        throw_error(Error,
+                    "kernels are run while a step is captured; only operators, backward() and updates of "
+                    "optimizers and norms can be written down, run others outside of the step");
     for (Launch& launch : executable.prepare(arguments)) {
         if (recording_)
             recording_->push_back(std::move(launch));
         else
             launch.run();
     }
+}
+
+void Backend::write_down(Capture& capture, const std::function<void()>& step) {
+    if (capture_ || recording_) throw_error(Error, "a step is captured within another one; compile the whole of it");
+    struct Writing {
+        Capture*& target;
+        ~Writing() { target = nullptr; }
+    } scope{capture_ = &capture};
+    step();
 }
 
 Graph Backend::record(const std::function<void()>& step) {

@@ -12,6 +12,8 @@
 
 namespace tw::nn {
 
+class Capture;  // capture.h
+
 /// A pure executor: it knows no gradients. For one thread at a time.
 class Backend {
 public:
@@ -34,6 +36,11 @@ public:
     Graph record(const std::function<void()>& step);
     bool recording() const { return recording_ != nullptr; }
 
+    /// Calls `step`, whose calls of operators, gradients and updates are written down there, and computes nothing.
+    void write_down(Capture& capture, const std::function<void()>& step);
+    /// Where calls are written down now; nullptr if they run.
+    Capture* capture() const { return capture_; }
+
     /// The number 1 as f32 on the device: the adjoint of a loss.
     const Buffer& one();
 
@@ -43,6 +50,7 @@ private:
     Registry registry_;
     std::map<std::string, Executable> built_;
     std::vector<Launch>* recording_ = nullptr;
+    Capture* capture_ = nullptr;
     Buffer one_;
 };
 

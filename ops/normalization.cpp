@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "schedules/choose.h"
+#include "ops/capture.h"
+#include "schedules/choose_in_place.h"
 #include "support/error.h"
 
 namespace tw::nn {
@@ -52,28 +53,42 @@ Tensor BatchNorm::infer(const Tensor& x, std::source_location where) const {
     return batch_norm_by(mean_, variance_, x, gain_, bias_, epsilon_, where);
 }
 
+namespace {
+
+/// mean and variance, followed by those of the batch.
+schedules::Moments followed(const tw::Tensor& batch, const schedules::Moments& old, double momentum) {
+    const schedules::Moments now = schedules::channel_moments("batch", batch);
+    const Expr channels = batch.shape().back();
+    int64_t count = 1;
+    for (int d = 0; d + 1 < batch.rank(); ++d) count *= require_constant(batch.shape()[d]);
+    const double unbiased = static_cast<double>(count) / static_cast<double>(std::max<int64_t>(count - 1, 1));
+    auto follows = [&](const char* name, const tw::Tensor& was, const tw::Tensor& moment, double factor) {
+        return compute(name, {channels},
+                       [&](Expr c) { return was(c) * (1 - momentum) + cast(f32, moment(c)) * (momentum * factor); });
+    };
+    return {follows("new_mean", old.mean, now.mean, 1), follows("new_variance", old.variance, now.variance, unbiased)};
+}
+
+}  // namespace
+
 void BatchNorm::follow(const Tensor& x, std::source_location where) const {
+    if (Capture* capture = x.backend()->capture()) {
+        CalledFrom caller(where);
+        const schedules::Moments next =
+            followed(capture->symbol_of(x), {capture->symbol_of(mean_), capture->symbol_of(variance_)}, momentum_);
+        capture->overwrite(mean_, next.mean);
+        capture->overwrite(variance_, next.variance);
+        return;
+    }
     const std::string key = fmt::format("running moments {} {}{}", momentum_, name_of(x.type()), shape_text(x.shape()));
     const Executable& update = x.backend()->built(key, [&](const Target& target) {
         CalledFrom caller(where);
         const tw::Tensor batch = input("x", x.type(), {x.shape().begin(), x.shape().end()});
-        const schedules::Moments now = schedules::channel_moments("batch", batch);
-        const Expr channels = batch.shape().back();
-        int64_t count = 1;
-        for (size_t d = 0; d + 1 < x.shape().size(); ++d) count *= x.shape()[d];
-        const double unbiased = static_cast<double>(count) / static_cast<double>(std::max<int64_t>(count - 1, 1));
-        auto follows = [&](const char* name, const tw::Tensor& old, const tw::Tensor& moment, double factor) {
-            return compute(name, {channels}, [&](Expr c) {
-                return old(c) * (1 - momentum_) + cast(f32, moment(c)) * (momentum_ * factor);
-            });
-        };
-        const tw::Tensor mean = input("mean", f32, {channels}), variance = input("variance", f32, {channels});
-        const tw::Tensor new_mean = follows("new_mean", mean, now.mean, 1);
-        const tw::Tensor new_variance = follows("new_variance", variance, now.variance, unbiased);
-        Schedule s = schedules::choose_schedule({new_mean, new_variance}, target, where);
-        s.in_place(new_mean, mean);
-        s.in_place(new_variance, variance);
-        return s;
+        const schedules::Moments old{input("mean", f32, {batch.shape().back()}),
+                                     input("variance", f32, {batch.shape().back()})};
+        const schedules::Moments next = followed(batch, old, momentum_);
+        return schedules::choose_in_place(
+            {{next.mean, next.variance}, {{next.mean, old.mean}, {next.variance, old.variance}}}, target);
     });
     x.backend()->run(update, {.buffers = {{"x", x.data()}, {"mean", mean_.data()}, {"variance", variance_.data()}},
                               .sizes = {},

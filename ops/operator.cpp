@@ -7,6 +7,7 @@
 
 #include "dsl/differentiate.h"
 #include "dsl/simplify.h"
+#include "ops/capture.h"
 #include "schedules/choose.h"
 #include "support/error.h"
 
@@ -54,6 +55,13 @@ std::vector<tw::Tensor> OperatorState::declare_inputs(const std::vector<Tensor>&
 
 Tensor OperatorState::call(const std::vector<Tensor>& inputs, const std::source_location& where) const {
     const std::shared_ptr<Backend>& backend = inputs[0].backend();
+    if (Capture* capture = backend->capture()) {
+        CalledFrom caller(where);
+        std::vector<tw::Tensor> symbols;
+        for (const Tensor& input : inputs) symbols.push_back(capture->symbol_of(input));
+        return capture->made(backend, expression(symbols), name);
+    }
+    for (const Tensor& input : inputs) input.require_data();
     const Executable& executable = backend->built(key("forward", inputs), [&](const Target&) {
         CalledFrom caller(where);
         return program_by(forward, {expression(declare_inputs(inputs))}, *backend, where);

@@ -1,6 +1,7 @@
 #include "ops/optimizer.h"
 
 #include "dsl/schedule.h"
+#include "ops/capture.h"
 #include "support/error.h"
 
 namespace tw::nn {
@@ -8,17 +9,25 @@ namespace {
 
 std::vector<Operand> operands(const std::vector<Expr>& indices) { return {indices.begin(), indices.end()}; }
 
-/// One kernel: the new velocity over the old one, and behind it the parameter that it moves.
+/// hyper: [rate, momentum]
+tw::Tensor speed_by(const tw::Tensor& velocity, const tw::Tensor& grad, const tw::Tensor& hyper) {
+    return compute("speed", {grad.shape().begin(), grad.shape().end()}, [&](const std::vector<Expr>& at) {
+        return hyper(1) * velocity.read(operands(at)) + grad.read(operands(at));
+    });
+}
+tw::Tensor moved_by(const tw::Tensor& parameter, const tw::Tensor& speed, const tw::Tensor& hyper) {
+    return compute("updated", {speed.shape().begin(), speed.shape().end()}, [&](const std::vector<Expr>& at) {
+        return parameter.read(operands(at)) - hyper(0) * speed.read(operands(at));
+    });
+}
+
+/// One kernel: the new velocity over the old one, and behind it the parameter.
 Schedule schedule_update(const std::vector<int64_t>& extents, const Target& target) {
     Shape shape(extents.begin(), extents.end());
     tw::Tensor parameter = input("parameter", f32, shape), velocity = input("velocity", f32, shape);
-    tw::Tensor grad = input("grad", f32, shape), hyper = input("hyper", f32, {2});
-    tw::Tensor speed = compute("speed", shape, [&](const std::vector<Expr>& at) {
-        return hyper(1) * velocity.read(operands(at)) + grad.read(operands(at));
-    });
-    tw::Tensor updated = compute("updated", shape, [&](const std::vector<Expr>& at) {
-        return parameter.read(operands(at)) - hyper(0) * speed.read(operands(at));
-    });
+    tw::Tensor hyper = input("hyper", f32, {2});
+    tw::Tensor speed = speed_by(velocity, input("grad", f32, shape), hyper);
+    tw::Tensor updated = moved_by(parameter, speed, hyper);
     Schedule s({speed, updated}, target);
     auto [block, element] = s.split(s.fuse(s.data_loops(speed), "all"), 256, Tail::Mask, {"block", "element"});
     s.bind(block, grid.x);
@@ -54,6 +63,13 @@ void Sgd::step() {
             throw_error(Error, "Sgd: parameter '{}' {} has no gradient; call backward() before step()",
                         parameter.name(), shape_text(parameter.shape()));
         Backend& backend = *parameter.backend();
+        if (Capture* capture = backend.capture()) {
+            const tw::Tensor hyper = capture->symbol_of(hyper_), grad = capture->symbol_of(parameter.grad());
+            const tw::Tensor speed =
+                capture->overwrite(velocities_[p], speed_by(capture->symbol_of(velocities_[p]), grad, hyper));
+            capture->overwrite(parameter, moved_by(capture->symbol_of(parameter), speed, hyper));
+            continue;
+        }
         const Executable& update = backend.built("sgd " + shape_text(parameter.shape()), [&](const Target& target) {
             return schedule_update(parameter.shape(), target);
         });

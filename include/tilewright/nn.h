@@ -4,3 +4,4 @@
 
 #include "ops/layers.h"
 #include "ops/optimizer.h"
+#include "ops/step/compile_step.h"

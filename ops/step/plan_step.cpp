@@ -35,6 +35,10 @@ private:
     }
     StepValue& value_for(const Tensor& tensor) { return plan_.values[static_cast<size_t>(index_of(tensor))]; }
 
+    static std::string name_of(const StepNode& node) {
+        return node.is_copy ? "copy of " + node.operation->name : node.operation->name;
+    }
+
     static StepValue declared(const Tensor& tensor) {
         StepValue value{.name = tensor.name(), .type = tensor.type(), .shape = {}, .strides = {}};
         for (const Expr& extent : tensor.shape()) value.shape.push_back(require_constant(extent));
@@ -52,7 +56,7 @@ private:
         result.declared = std::move(group.declared);
         result.selection = schedule.selection;
         result.seconds = schedule.seconds;
-        for (int node : nodes) result.operations.push_back(graph_.nodes[static_cast<size_t>(node)].operation->name);
+        for (int node : nodes) result.operations.push_back(name_of(graph_.nodes[static_cast<size_t>(node)]));
         for (const Tensor& input : group.inputs) result.inputs.push_back(input.name());
         for (const Tensor& read : group.reads) result.reads.push_back(index_of(read));
         for (const Tensor& written : group.writes) result.writes.push_back(index_of(written));

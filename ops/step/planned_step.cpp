@@ -30,6 +30,9 @@ Buffer PlannedStep::in_arena(int64_t offset, int64_t bytes, const std::string& n
 void PlannedStep::find_memory(const std::map<std::string, Buffer>& given, std::source_location where) {
     for (const auto& [name, buffer] : given) {
         const StepValue& value = plan_.values[static_cast<size_t>(named(name, where))];
+        user_check(value.place != StepValue::Place::Replaced, where,
+                   "PlannedStep: '{}' takes the place of '{}'; give the memory of that", name,
+                   value.replaces < 0 ? "" : plan_.values[static_cast<size_t>(value.replaces)].name);
         user_check(buffer && buffer.bytes() >= value.bytes, where,
                    "PlannedStep: the memory of '{}' has {} bytes, it spans {}", name, buffer ? buffer.bytes() : 0,
                    value.bytes);

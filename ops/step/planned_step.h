@@ -15,9 +15,10 @@ namespace tw {
 class PlannedStep {
 public:
     /// Compiles the kernels of all distinct groups at once, allocates the arena, and records the launches of a step as
-    /// one graph. `given` has memory of the caller's for inputs and results, by name, of at least their bytes; all
-    /// others get some. Throws Error if a name there is none of the step's, if memory is too small or overlaps, and
-    /// what Executable throws.
+    /// one graph. `given` has memory of the caller's for inputs and results, by name, of at least their bytes, as
+    /// weights that several steps share; all others get some. Throws Error if a name there is none of the step's or
+    /// that of a result which takes an input's place, if memory is too small, or that of a result overlaps what its
+    /// group uses, and what Executable throws.
     PlannedStep(StepPlan plan, std::shared_ptr<Device> device, const std::map<std::string, Buffer>& given = {},
                 TW_HERE);
 

@@ -65,10 +65,17 @@ void check_constant(const Operation& operation, std::source_location where) {
         user_check(as_constant(extent).has_value(), where,
                    "plan_step: '{}' has the extent {}; a step is planned for one shape, declare it with numbers",
                    operation.name, to_string(extent));
+    for (const Expr& stride : operation.strides)
+        user_check(as_constant(stride).has_value(), where,
+                   "plan_step: '{}' has the stride {}; a step is planned for one shape, declare it with numbers",
+                   operation.name, to_string(stride));
     for (const Operation::Output& output : operation.outputs) {
         if (!output.body.defined()) continue;
         visit_with_extents(output.body, [&](const Expr& e) {
             const Variable* variable = e.as<Variable>();
+            user_check(!variable || variable->kind != VariableKind::Size, where,
+                       "plan_step: '{}' reads the named size '{}'; a step is planned for one shape, write the number",
+                       operation.name, variable->name);
             user_check(!variable || variable->kind != VariableKind::Scalar, where,
                        "plan_step: '{}' reads the scalar '{}'; what changes from step to step lies in device memory, "
                        "declare input(\"{}\", {}, {{}})",
@@ -114,7 +121,8 @@ private:
     }
 
     int add(const OperationRef& operation) {
-        StepNode node{.operation = operation, .views = {}, .reads = {}};
+        StepNode node;
+        node.operation = operation;
         std::set<TensorKey> known;
         read_through(*operation, node, known);
         return add(std::move(node));
@@ -151,10 +159,12 @@ private:
     }
 
     void check_overwrite(const Tensor& out, const Tensor& in) const {
-        const auto is_in = [&](const Tensor& t) { return in.defined() && t.same(in); };
-        const std::string asked = fmt::format("plan_step: '{}' overwrites '{}'", out.defined() ? out.name() : "",
-                                              in.defined() ? in.name() : "");
-        user_check(out.defined() && graph_.is_result(out), where_, "{}: the first is no result; name it as one", asked);
+        const auto is_in = [&](const Tensor& t) { return t.same(in); };
+        user_check(out.defined() && in.defined(), where_,
+                   "plan_step: one of a pair of tensors, of which the first overwrites the second, is undefined; "
+                   "declare it first");
+        const std::string asked = fmt::format("plan_step: '{}' overwrites '{}'", out.name(), in.name());
+        user_check(graph_.is_result(out), where_, "{}: the first is no result; name it as one", asked);
         user_check(std::ranges::any_of(graph_.inputs, is_in), where_,
                    "{}: the second is no input that the step reads; name one", asked);
         user_check(in.type() == out.type() && std::ranges::equal(in.shape(), out.shape(), equal), where_,
@@ -162,8 +172,11 @@ private:
                    shape_text(out.shape()), name_of(in.type()), shape_text(in.shape()));
         user_check(in.operation()->strides.empty(), where_, "{}: its rows have gaps; declare it without strides",
                    asked);
-        user_check(std::ranges::none_of(graph_.overwrites, [&](const auto& pair) { return pair.second.same(in); }),
-                   where_, "{}: another result overwrites it already", asked);
+        for (const auto& [earlier, replaced] : graph_.overwrites) {
+            user_check(!replaced.same(in), where_, "{}: another result overwrites it already", asked);
+            user_check(!earlier.same(out), where_, "{}: it overwrites '{}' already; return a second tensor like it",
+                       asked, replaced.name());
+        }
     }
 
     bool is_safe(int maker, const Tensor& in) {
@@ -201,7 +214,8 @@ private:
             out.operation()->where);
         for (Tensor& result : graph_.results)
             if (result.same(out)) result = copy;
-        return add({.operation = copy.operation(), .views = {}, .reads = {out}});  // of its memory, even of a view
+        // of its memory, even of a view
+        return add({.operation = copy.operation(), .views = {}, .reads = {out}, .is_copy = true});
     }
 
     const std::source_location where_;

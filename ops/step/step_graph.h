@@ -22,6 +22,7 @@ struct StepNode {
     /// have no memory; each reader has them for itself.
     std::vector<std::shared_ptr<const Operation>> views;
     std::vector<Tensor> reads;  ///< inputs of the step, and results of other nodes, each once
+    bool is_copy = false;       ///< of a result, to the input that it overwrites
 };
 
 struct StepGraph {

@@ -1,7 +1,7 @@
 // A step of computation, planned: kernels of groups of operations, in an order, with memory for all that lies between.
 //
 //   const Tensor loss = ..., dw = gradients(loss, one, {w})[0];
-//   const Tensor next = compute("next", w.shape(), [&](Expr i, Expr j) { return w(i, j) - 0.1 * dw(i, j); });
+//   const Tensor next = compute("next", {64, 64}, [&](Expr i, Expr j) { return w(i, j) - 0.1 * dw(i, j); });
 //   const StepPlan plan = plan_step({{loss, next}, {{next, w}}}, target("sm_90a"));
 //   fmt::print("{}", plan.text());
 //   PlannedStep step(plan, best_device().device);   // planned_step.h
@@ -66,8 +66,9 @@ struct StepPlan {
     double seconds() const;       ///< of all groups, one behind the other, as predicted
     size_t num_kernels() const;   ///< launches of a step
     size_t num_distinct() const;  ///< groups that are not equal to another one
-    /// Groups, with their operations, kernels, why these, what they read and write, predicted times; then memory.
-    std::string text() const;
+    /// Groups, with their operations, kernels, why these, what they read and write, predicted times; then memory, and
+    /// which neighbours are not one, if these are asked for.
+    std::string text(bool with_neighbours = true) const;
 };
 
 /// Cuts the step into groups (cut_step.h), schedules each by the registry, equal ones once, and places what lies

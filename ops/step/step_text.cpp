@@ -67,13 +67,14 @@ size_t StepPlan::num_distinct() const {
     return distinct.size();
 }
 
-std::string StepPlan::text() const {
+std::string StepPlan::text(bool with_neighbours) const {
     std::string text = fmt::format("{} groups, {} of them distinct; {} kernels, {:.2f} us as predicted\n",
                                    groups.size(), num_distinct(), num_kernels(), seconds() * 1e6);
     for (size_t g = 0; g < groups.size(); ++g) text += group_text(*this, g);
     text += fmt::format("arena: {}, of which at most {} are in use at a time (placed {})\n", bytes_text(arena_bytes),
                         bytes_text(most_alive), placement);
-    for (const std::string& why : apart) text += fmt::format("not joined: {}\n", why);
+    if (with_neighbours)
+        for (const std::string& why : apart) text += fmt::format("not joined: {}\n", why);
     return text;
 }
 

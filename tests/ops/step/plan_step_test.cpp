@@ -156,6 +156,8 @@ TEST_P(PlannedSteps, CopyWhereAnInputIsStillNeeded) {
     const schedules::Declared declared{{shifted, moved, k}, {{shifted, x}, {moved, v}}};
     const StepPlan plan = plan_step(declared, hopper);
     EXPECT_THAT(faults_of(plan), IsEmpty());
+    EXPECT_THAT(plan.text(false), HasSubstr(": copy of moved\n"));
+    EXPECT_THAT(plan.text(false), testing::Not(HasSubstr("not joined")));
     const Bindings data = random_bindings(declared.outputs, std::random_device{}());
     const std::vector<HostArray> expected = interpret_plain(declared.outputs, data);
     expect_near(interpret_step(plan, data), expected, 0);
@@ -234,6 +236,15 @@ TEST(PlanStep, RefusesWhatItCannotPlan) {
     const Tensor narrow = compute("narrow", {8}, [&](Expr i) { return cast(bf16, x(i)); });
     EXPECT_ERROR(plan({{narrow}, {{narrow, x}}}),
                  "'narrow' overwrites 'x': bf16 [8] and f32 [8] differ; a tensor takes the place of one like it");
+    EXPECT_ERROR(plan({{compute("t", {8}, [&](Expr i) { return select(i < n, x(i), 0.0); })}}),
+                 "'t' reads the named size 'n'; a step is planned for one shape, write the number");
+    const Tensor wide = input("wide", f32, {2, 4}, {n, 1});
+    EXPECT_ERROR(plan({{compute("t", {2, 4}, [&](Expr i, Expr j) { return wide(i, j); })}}),
+                 "'wide' has the stride n; a step is planned for one shape");
+    EXPECT_ERROR(plan({{y}, {{y, Tensor()}}}), "of which the first overwrites the second, is undefined");
+    const Tensor sum_of_both = compute("both", {8}, [&](Expr i) { return x(i) + other(i); });
+    EXPECT_ERROR(plan({{sum_of_both}, {{sum_of_both, x}, {sum_of_both, other}}}),
+                 "'both' overwrites 'other': it overwrites 'x' already; return a second tensor like it");
     const Tensor square = compute("square", {4, 4}, [&](Expr i, Expr j) { return strided(i, j) + 1.0; });
     EXPECT_ERROR(plan({{square}, {{square, strided}}}), "its rows have gaps; declare it without strides");
 
@@ -242,6 +253,8 @@ TEST(PlanStep, RefusesWhatItCannotPlan) {
     EXPECT_ERROR(PlannedStep(planned, nullptr), "the device is a null pointer");
     EXPECT_ERROR(PlannedStep(planned, device, {{"x", device->allocate(8, "small")}}),
                  "the memory of 'x' has 8 bytes, it spans 32");
+    EXPECT_ERROR(PlannedStep(plan({{y}, {{y, x}}}), device, {{"y", device->allocate(32, "mine")}}),
+                 "'y' takes the place of 'x'; give the memory of that");
     const PlannedStep step(planned, device);
     EXPECT_ERROR(step.buffer("q"), "'q' is no input or result; there are [x, y]");
     EXPECT_ERROR(step.set("x", host_array(bf16, {8})),

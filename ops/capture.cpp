@@ -1,0 +1,98 @@
+#include "ops/capture.h"
+
+#include <algorithm>
+
+#include "dsl/differentiate.h"
+#include "ops/backend.h"
+#include "support/error.h"
+
+namespace tw::nn {
+
+std::string Capture::free_name(const std::string& wish) {
+    std::string name = wish;
+    for (int n = 2; !names_.insert(name).second; ++n) name = fmt::format("{}_{}", wish, n);
+    return name;
+}
+
+tw::Tensor Capture::named(const tw::Tensor& symbol, const std::string& name) {
+    Operation operation = *symbol.operation();
+    operation.name = free_name(name);
+    for (Operation::Output& output : operation.outputs)
+        if (!output.name.empty()) output.name = free_name(output.name);
+    named_.push_back(std::make_shared<const Operation>(std::move(operation)));
+    return {named_.back(), symbol.output()};
+}
+
+Capture::Input& Capture::input_for(const Tensor& tensor) {
+    const auto found = std::ranges::find_if(inputs_, [&](const Input& each) { return each.tensor.same(tensor); });
+    if (found != inputs_.end()) return *found;
+    const Shape shape(tensor.shape().begin(), tensor.shape().end());
+    const tw::Tensor symbol = input(free_name(tensor.name()), tensor.type(), shape);
+    return inputs_.emplace_back(Input{tensor, symbol, symbol});
+}
+
+tw::Tensor Capture::symbol_of(const Tensor& tensor) {
+    return tensor.symbol().defined() ? tensor.symbol() : input_for(tensor).now;
+}
+
+Tensor Capture::made(const std::shared_ptr<Backend>& backend, const tw::Tensor& symbol, const std::string& name) {
+    const bool is_known =
+        symbol.operation()->is_input() || std::ranges::find(named_, symbol.operation()) != named_.end();
+    return Tensor(backend, is_known ? symbol : named(symbol, name), name);
+}
+
+tw::Tensor Capture::overwrite(const Tensor& tensor, const tw::Tensor& value) {
+    if (tensor.symbol().defined())
+        throw_error(Error,
+                    "'{}' is overwritten, but is made by the step itself; only tensors from outside keep what "
+                    "a step makes of them",
+                    tensor.name());
+    return input_for(tensor).now = named(value, tensor.name() + "_next");
+}
+
+std::vector<Tensor> Capture::gradients_of(const Tensor& loss, const std::vector<Tensor>& leaves) {
+    std::vector<tw::Tensor> symbols;
+    const auto operations = operations_of({loss.symbol()});
+    for (const Tensor& leaf : leaves) {
+        symbols.push_back(symbol_of(leaf));
+        if (std::ranges::find(operations, symbols.back().operation()) == operations.end())
+            throw_error(Error,
+                        "backward: '{}' was overwritten since '{}' was made of it; call backward() before the "
+                        "update",
+                        leaf.name(), loss.name());
+    }
+    const tw::Tensor one = compute("one", {}, [](const std::vector<Expr>&) { return constant(f32, 1.0); });
+    std::vector<Tensor> result;
+    const std::vector<tw::Tensor> found = gradients(loss.symbol(), one, symbols);
+    for (size_t k = 0; k < leaves.size(); ++k)
+        result.emplace_back(leaves[k].backend(), found[k], "d_" + leaves[k].name());
+    return result;
+}
+
+schedules::Declared Capture::declared(const std::vector<Tensor>& results) {
+    schedules::Declared step;
+    for (const Tensor& result : results) step.outputs.push_back(result.symbol());
+    for (const Input& each : inputs_) {
+        if (each.now.same(each.symbol)) continue;
+        step.outputs.push_back(each.now);
+        step.in_place.emplace_back(each.now, each.symbol);
+    }
+    for (const auto& operation : operations_of(step.outputs)) {
+        const bool is_own =
+            std::ranges::any_of(inputs_, [&](const Input& each) { return each.symbol.operation() == operation; });
+        if (operation->is_input() && !is_own)
+            throw_error(Error,
+                        "'{}' belongs to another step that was captured, and is no tensor of this one; make it "
+                        "anew in the function",
+                        operation->name);
+    }
+    return step;
+}
+
+std::map<std::string, Buffer> Capture::given() const {
+    std::map<std::string, Buffer> memory;
+    for (const Input& each : inputs_) memory[each.symbol.name()] = each.tensor.data();
+    return memory;
+}
+
+}  // namespace tw::nn

@@ -1,0 +1,49 @@
+// A step that is written down instead of run: calls of operators, gradients and updates as one graph of declarations.
+#pragma once
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/autograd.h"
+#include "schedules/declared.h"
+
+namespace tw::nn {
+
+/// What a backend writes down while nn::compile() calls the step's function (ops/step/compile_step.h).
+class Capture {
+public:
+    /// What the tensor is now: an input of the step, what a call has made, or what has overwritten it.
+    tw::Tensor symbol_of(const Tensor& tensor);
+    /// A tensor that a call makes. Its declaration gets a name of its own.
+    Tensor made(const std::shared_ptr<Backend>& backend, const tw::Tensor& symbol, const std::string& name);
+    /// From here on, the tensor is this: what is returned, under a name of its own.
+    tw::Tensor overwrite(const Tensor& tensor, const tw::Tensor& value);
+    /// d loss / d leaf, for each.
+    std::vector<Tensor> gradients_of(const Tensor& loss, const std::vector<Tensor>& leaves);
+
+    /// All that the results and what is overwritten need.
+    schedules::Declared declared(const std::vector<Tensor>& results);
+    /// Memory of inputs, by their names in the declaration.
+    std::map<std::string, Buffer> given() const;
+
+private:
+    /// The same operation under a name that no other has.
+    tw::Tensor named(const tw::Tensor& symbol, const std::string& name);
+    std::string free_name(const std::string& wish);
+
+    struct Input {
+        Tensor tensor;
+        tw::Tensor symbol;  ///< as it is given
+        tw::Tensor now;
+    };
+    Input& input_for(const Tensor& tensor);
+
+    std::vector<Input> inputs_;
+    std::set<std::string> names_;
+    std::vector<std::shared_ptr<const Operation>> named_;
+};
+
+}  // namespace tw::nn

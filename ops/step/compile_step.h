@@ -1,0 +1,49 @@
+// A step of training as a user writes it, layers, backward() and optimizer, compiled as one graph.
+//
+//   nn::CompiledStep step = nn::compile(backend, [&] {
+//       nn::Tensor loss = nn::cross_entropy(output(nn::relu(hidden(x))), labels);
+//       nn::backward(loss);
+//       sgd.step();
+//       return std::vector{loss};
+//   });
+//   step.run();                                  // forward, backward and update: one launch
+//   double now = step.results()[0].to_host().at({}).real;
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ops/autograd.h"
+#include "ops/step/planned_step.h"
+
+namespace tw::nn {
+
+class CompiledStep {
+public:
+    /// All launches, without waiting. Tensors from outside that the step reads are read where they lie: what was copied
+    /// to them since counts.
+    void run() const { step_->run(); }
+    /// What the function returned; they hold what the last run made.
+    const std::vector<Tensor>& results() const { return results_; }
+    const PlannedStep& planned() const { return *step_; }
+    const StepPlan& plan() const { return step_->plan(); }
+
+private:
+    friend CompiledStep compile(const std::shared_ptr<Backend>& backend,
+                                const std::function<std::vector<Tensor>()>& step, const Preferences& preferences,
+                                std::source_location where);
+    std::shared_ptr<const PlannedStep> step_;
+    std::vector<Tensor> results_;
+};
+
+/// Calls `step` once, which computes nothing: its calls of operators, backward() and updates become one graph of
+/// declarations, which is planned (step_plan.h) and loaded on the backend's device. Results are tensors that the step
+/// makes. Tensors from outside are its inputs; parameters, velocities and running moments keep what each run makes of
+/// them. Schedules come from the backend's registry, for groups of operations, not for each operator: functions that an
+/// operator brought are not asked. Throws what the function throws, Error if it reads a tensor, runs kernels by itself
+/// or returns what it does not make, and what plan_step() and PlannedStep throw.
+CompiledStep compile(const std::shared_ptr<Backend>& backend, const std::function<std::vector<Tensor>()>& step,
+                     const Preferences& preferences = {.model = false}, TW_HERE);
+
+}  // namespace tw::nn

@@ -1,0 +1,151 @@
+// Steps of layers, gradients and optimizers, compiled as one graph.
+#include "ops/step/compile_step.h"
+
+#include <random>
+
+#include <gmock/gmock.h>
+
+#include "ops/layers.h"
+#include "ops/normalization.h"
+#include "ops/operator.h"
+#include "ops/optimizer.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/on_device.h"
+
+namespace tw::nn {
+namespace {
+
+using testing::IsEmpty;
+
+/// A network of two layers with its data and its optimizer: equal ones of equal seeds.
+struct Network {
+    std::shared_ptr<Backend> backend;
+    Tensor x, labels;
+    Linear hidden, output;
+    Sgd sgd;
+
+    Network(const std::shared_ptr<Device>& device, uint64_t seed)
+        : backend(std::make_shared<Backend>(device)),
+          x(backend, f32, {12, 10}, "x"),
+          labels(backend, i32, {12}, "labels"),
+          hidden(backend, 10, 16, seed),
+          output(backend, 16, 5, seed + 1),
+          sgd(all(), 0.5, 0.9) {
+        new_data(seed);
+    }
+    std::vector<Tensor> all() const {
+        std::vector<Tensor> parameters = hidden.parameters();
+        for (const Tensor& each : output.parameters()) parameters.push_back(each);
+        return parameters;
+    }
+    void new_data(uint64_t seed) const {
+        HostArray rows = host_array(f32, {12, 10}), classes = host_array(i32, {12});
+        fill_uniform(rows, -1, 1, seed);
+        fill_integers(classes, 0, 4, seed);
+        x.copy_from_host(rows);
+        labels.copy_from_host(classes);
+    }
+    Tensor step() {
+        const Tensor loss = cross_entropy(output(relu(hidden(x))), labels);
+        backward(loss);
+        sgd.step();
+        return loss;
+    }
+};
+
+double number(const Tensor& tensor) { return tensor.to_host().at({}).real; }
+
+void expect_equal(const Tensor& got, const Tensor& expected, double absolute = 1e-5) {
+    const HostArray a = got.to_host(), b = expected.to_host();
+    ASSERT_EQ(a.shape, b.shape);
+    std::vector<int64_t> at(a.shape.size());
+    do ASSERT_NEAR(a.at(at).real, b.at(at).real, absolute) << got.name();
+    while (advance(at, a.shape));
+}
+
+class CompiledSteps : public OnDevice {};
+TW_ON_EACH_DEVICE(CompiledSteps);
+
+/// Losses and parameters are those of calls one by one; data and rates that change in between count.
+TEST_P(CompiledSteps, TrainAsCallsDo) {
+    const uint64_t seed = std::random_device{}() % 1000;
+    Network compiled(device_, seed), called(device_, seed);
+    const CompiledStep step = compile(compiled.backend, [&] { return std::vector{compiled.step()}; });
+    EXPECT_THAT(faults_of(step.plan()), IsEmpty());
+    EXPECT_LE(step.plan().groups.size(), 15u) << step.plan().text();
+    for (uint64_t k = 0; k < 4; ++k) {
+        for (Network* network : {&compiled, &called}) {
+            network->new_data(seed + 10 * k);
+            network->sgd.set_rate(0.5 / static_cast<double>(k + 1));
+        }
+        step.run();
+        EXPECT_NEAR(number(step.results()[0]), number(called.step()), 1e-5) << "step " << k << " of seed " << seed;
+    }
+    for (size_t p = 0; p < 4; ++p) expect_equal(compiled.all()[p], called.all()[p]);
+}
+
+/// Running moments are updated, too; gradients may be returned.
+TEST_P(CompiledSteps, KeepRunningMomentsAndReturnGradients) {
+    auto backend = std::make_shared<Backend>(device_);
+    HostArray rows = host_array(f32, {20, 6});
+    fill_uniform(rows, -1, 3, 11);
+    const Tensor x(backend, rows, "x");
+    const Operator mean_square("mean_square", [](const std::vector<tw::Tensor>& in) {
+        const Axis i = reduce_axis("i", in[0].shape()[0]), j = reduce_axis("j", in[0].shape()[1]);
+        return compute("loss", {}, [&] { return sum(in[0](i, j) * in[0](i, j), {i, j}); });
+    });
+    const BatchNorm compiled(backend, 6), called(backend, 6);
+    const Linear layer(backend, 6, 4, 3);
+    auto run = [&](const BatchNorm& norm) {
+        const Tensor loss = mean_square({layer(norm(x))});
+        backward(loss);
+        std::vector<Tensor> results{loss};
+        for (const Tensor& parameter : norm.parameters()) results.push_back(parameter.grad());
+        return results;
+    };
+    const CompiledStep step = compile(backend, [&] { return run(compiled); });
+    step.run();
+    step.run();
+    run(called);
+    const std::vector<Tensor> expected = run(called);
+    for (size_t k = 0; k < expected.size(); ++k) expect_equal(step.results()[k], expected[k], 1e-3);
+    expect_equal(compiled.infer(x), called.infer(x));
+}
+
+TEST(CompileStep, RefusesWhatItCannotWriteDown) {
+    Network network(open_device("emulated"), 1);
+    const auto backend = network.backend;
+    auto of = [&](const std::function<std::vector<Tensor>()>& step) { return compile(backend, step); };
+    EXPECT_ERROR(of([&] { return std::vector{network.x}; }),
+                 "compile: the function returns 'x', which the step does not make; return what it computes");
+    EXPECT_ERROR(of([&] { return std::vector{Tensor()}; }), "returns 'an undefined tensor'");
+    EXPECT_ERROR(of([] { return std::vector<Tensor>(); }), "plan_step: no results");
+    EXPECT_ERROR(of([&] {
+                     network.step().to_host();
+                     return std::vector<Tensor>();
+                 }),
+                 "'cross_entropy' is made by a step that was captured, and has no data; return it");
+    EXPECT_ERROR(of([&] {
+                     compile(backend, [&] { return std::vector{network.step()}; });
+                     return std::vector<Tensor>();
+                 }),
+                 "a step is captured within another one");
+    EXPECT_ERROR(of([&] {
+                     const Tensor loss = cross_entropy(network.output(relu(network.hidden(network.x))), network.labels);
+                     backward(loss);
+                     network.sgd.step();
+                     const Tensor again =
+                         cross_entropy(network.output(relu(network.hidden(network.x))), network.labels);
+                     network.sgd.step();
+                     backward(again);
+                     return std::vector{again};
+                 }),
+                 "was overwritten since 'cross_entropy' was made of it; call backward() before the update");
+    Tensor kept;
+    compile(backend, [&] { return std::vector{relu(kept = network.hidden(network.x))}; });
+    EXPECT_ERROR(relu(kept), "'linear' is made by a step that was captured, and has no data");
+    EXPECT_ERROR(of([&] { return std::vector{relu(kept)}; }), "'x' belongs to another step that was captured");
+}
+
+}  // namespace
+}  // namespace tw::nn
