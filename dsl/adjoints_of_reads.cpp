@@ -95,6 +95,18 @@ struct Both {
     Adjoint a, b;
 };
 
+/// Whether the value of a side is taken somewhere in it. Conditions of adjoints would nest: each in those outside of
+/// it.
+bool chooses(const Expr& expr) {
+    bool found = false;
+    visit(expr, [&](const Expr& e) {
+        const Binary* binary = e.as<Binary>();
+        const bool extreme = binary && (binary->op == BinaryOp::Min || binary->op == BinaryOp::Max);
+        found = found || e.as<Select>() || (extreme && is_float(e.type()));
+    });
+    return found;
+}
+
 /// Where the operands of min or max are equal, the second receives the adjoint: relu, max(x, 0), has slope 0 at 0. If
 /// that is a number, the result tells, too, where it is kept: what it was made of need not be.
 Both through_binary(BinaryOp op, const Adjoint& adjoint, const Expr& a, const Expr& b, const Expr& y, bool is_kept) {
@@ -146,7 +158,7 @@ private:
         if (auto* unary = node.as<Unary>()) {
             give(unary->a, through_unary(unary->op, adjoint, unary->a, value));
         } else if (auto* binary = node.as<Binary>()) {
-            const bool is_kept = !value.same(node);
+            const bool is_kept = !value.same(node) && !chooses(binary->a);
             auto [a, b] = through_binary(binary->op, adjoint, binary->a, binary->b, value, is_kept);
             give(binary->a, a);
             give(binary->b, b);

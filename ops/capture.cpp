@@ -42,11 +42,7 @@ Tensor Capture::made(const std::shared_ptr<Backend>& backend, const tw::Tensor& 
 }
 
 tw::Tensor Capture::overwrite(const Tensor& tensor, const tw::Tensor& value) {
-    if (tensor.symbol().defined())
-        throw_error(Error,
-                    "'{}' is overwritten, but is made by the step itself; only tensors from outside keep what "
-                    "a step makes of them",
-                    tensor.name());
+    internal_check(!tensor.symbol().defined(), "'{}' is overwritten, but is made by the step", tensor.name());
     return input_for(tensor).now = named(value, tensor.name() + "_next");
 }
 

@@ -50,12 +50,16 @@ bool reads_own_element(const Operation& operation, const Tensor& tensor) {
         visit_with_extents(output.body, [&](const Expr& e) {
             if (const Read* read = e.as<Read>(); read && read->operation == tensor.operation())
                 own = own && !read->guarded && std::ranges::equal(read->indices, operation.axes, equal);
-            if (const Reduce* reduce = e.as<Reduce>())
-                for (const Expr& value : reduce->values)
-                    visit_with_extents(value, [&](const Expr& inner) {
-                        const Read* read = inner.as<Read>();
-                        own = own && !(read && read->operation == tensor.operation());
-                    });
+            const Reduce* reduce = e.as<Reduce>();
+            if (!reduce) return;
+            std::vector<Expr> inside = reduce->values;  // what is read for each term, and to know how many there are
+            for (const Expr& axis : reduce->axes)
+                if (const Expr& extent = axis.as<Variable>()->extent; extent.defined()) inside.push_back(extent);
+            for (const Expr& each : inside)
+                visit_with_extents(each, [&](const Expr& inner) {
+                    const Read* read = inner.as<Read>();
+                    own = own && !(read && read->operation == tensor.operation());
+                });
         });
     return own;
 }

@@ -141,6 +141,16 @@ TEST(CompileStep, RefusesWhatItCannotWriteDown) {
                      return std::vector{again};
                  }),
                  "was overwritten since 'cross_entropy' was made of it; call backward() before the update");
+    const Executable& doubled = backend->built("doubled", [](const Target& target) {
+        const tw::Tensor in = input("in", f32, {4});
+        return Schedule({compute("out", {4}, [&](Expr i) { return in(i)*2.0; })}, target);
+    });
+    EXPECT_ERROR(of([&] {
+                     backend->run(doubled, {});
+                     return std::vector<Tensor>();
+                 }),
+                 "kernels are run while a step is captured; only operators, backward() and updates");
+    EXPECT_ERROR(network.x.set_data(network.x.data()), "'x' has memory already");
     Tensor kept;
     compile(backend, [&] { return std::vector{relu(kept = network.hidden(network.x))}; });
     EXPECT_ERROR(relu(kept), "'linear' is made by a step that was captured, and has no data");

@@ -166,6 +166,22 @@ TEST_P(PlannedSteps, CopyWhereAnInputIsStillNeeded) {
     EXPECT_EQ(step.buffer("moved").pointer(), step.buffer("v").pointer());
 }
 
+/// What tells how long a sum is, and is overwritten by what is made of the sum.
+TEST_P(PlannedSteps, OverwriteLengths) {
+    const Tensor x = input("x", i32, {20, 8}), length = input("length", i32, {20});
+    const Tensor next = compute("next", {20}, [&](Expr i) {
+        const Axis r = reduce_axis("r", length(i) % 8);
+        return length(i) + sum(x(i, r), r);
+    });
+    const schedules::Declared declared{{next}, {{next, length}}};
+    const StepPlan plan = plan_step(declared, hopper);
+    EXPECT_THAT(faults_of(plan), IsEmpty());
+    const Bindings data = random_bindings(declared.outputs, std::random_device{}());
+    const std::vector<HostArray> expected = interpret_plain(declared.outputs, data);
+    expect_near(interpret_step(plan, data), expected, 0);
+    expect_near(run(PlannedStep(plan, device_), declared, data), expected, 0);
+}
+
 TEST_P(PlannedSteps, TakeMemoryOfTheCaller) {
     const schedules::Declared declared = step_of_layers(1, 8, 8);
     const Buffer mine = device_->allocate(8 * 8 * 4, "mine");
@@ -247,6 +263,12 @@ TEST(PlanStep, RefusesWhatItCannotPlan) {
                  "'both' overwrites 'other': it overwrites 'x' already; return a second tensor like it");
     const Tensor square = compute("square", {4, 4}, [&](Expr i, Expr j) { return strided(i, j) + 1.0; });
     EXPECT_ERROR(plan({{square}, {{square, strided}}}), "its rows have gaps; declare it without strides");
+
+    Registry registry;
+    registry.add("wrong", [&](const auto&, const Target& wanted) {
+        return std::optional(Schedule({twice("of_another", other)}, wanted));
+    });
+    EXPECT_ERROR(plan_step({{y}}, hopper, registry), "plan_step: 'y' cannot be scheduled: ");
 
     const StepPlan planned = plan({{y}});
     const auto device = open_device("emulated");
