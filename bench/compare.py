@@ -8,6 +8,7 @@
     bench/compare.py conv --random 40 --tuned 8   and the best tiling that is found in 8 seconds beside the one taken
     bench/compare.py gemm --random 40 --dry-run compile   whether they compile, for sm_90a; needs no GPU; or a file's cases
     bench/compare.py unknown                      computations of tests/unknown, which no rule knows by name, scheduled by rule
+    bench/compare.py train                        steps of training, planned as one graph, beside eager and compiled ones
     bench/compare.py accuracy                     no times: errors of attention and its gradients, ours and PyTorch's
     bench/compare.py all --json results.jsonl     every suite; a line of JSON a case
 
@@ -34,9 +35,10 @@ from harness.kernel_names import has_kernels, with_kernels
 from harness.program import Program, ProgramError, find_program, library_of
 from harness.random_cases import MAKERS, random_cases
 from harness.report import Report
+from harness.train_suite import run_train
 
 GPU_SUITES = {**{suite: functools.partial(run_suite, suite) for suite in PEAKS}, "accuracy": run_accuracy,
-              "launch": run_launch}
+              "launch": run_launch, "train": run_train}
 HOST_SUITES = {"compile": run_compile, "emulator": run_emulator}
 
 

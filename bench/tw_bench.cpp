@@ -3,6 +3,8 @@
 //
 //   {"cmd": "hello"}                                  the device, and the names of the catalog
 //   {"cmd": "prepare", "kernel": ..., "folder": ...}  see CaseRequest; answers KernelCase::facts()
+//   {"cmd": "prepare", "step": "mlp", "sizes": {}, "values": "bf16", "folder": ..., "text": false,
+//    "profile": false}                              see StepCase
 //   {"cmd": "burst", "n": 20}                         {"ms": ...} of one of 20 runs of what is prepared
 //   {"cmd": "finish"}                                 frees what is prepared
 //   {"cmd": "ahead", "kernels": [...], "threads": 0}  compiles them on all processors, for later commands: "refused"
@@ -20,6 +22,7 @@
 
 #include "bench/kernel_case.h"
 #include "bench/measures.h"
+#include "bench/step_case.h"
 #include "runtime/driver/arch.h"
 #include "schedules/load_kernels.h"
 #include "support/error.h"
@@ -66,6 +69,7 @@ private:
         return {{"device", device_->name()}, {"arch", device_->arch()}, {"kernels", names}};
     }
     Json prepare(const Json& command) {
+        if (command.contains("step")) return prepare_step(command);
         CaseRequest request = case_request(command);
         finish();
         std::vector entries{&entry_named(request.kernel)};
@@ -73,7 +77,23 @@ private:
         prepared_.emplace(entries, device_, request);
         return prepared_->facts();
     }
+    Json prepare_step(const Json& command) {
+        const std::string values = command.value("values", "f32");
+        if (values != "f32" && values != "bf16")
+            throw_error(Error, "prepare: \"values\" are '{}'; write f32 or bf16", values);
+        const TrainStepRequest request{.step = command.at("step"),
+                                       .sizes = command.value("sizes", std::map<std::string, int64_t>{}),
+                                       .seed = command.value("seed", uint64_t{1}),
+                                       .values = values == "bf16" ? bf16 : f32};
+        finish();
+        step_.emplace(request, device_, command.value("folder", std::string()));
+        Json facts = step_->facts();
+        if (command.value("text", false)) facts["text"] = step_->text();
+        if (command.value("profile", false)) facts["profile"] = step_->profile();
+        return facts;
+    }
     Json burst(const Json& command) {
+        if (step_) return {{"ms", step_->burst(command.value("n", int64_t{1})) * 1e3}};
         if (!prepared_) throw_error(Error, "burst: nothing is prepared; send prepare first");
         return {{"ms", prepared_->burst(command.value("n", int64_t{1})) * 1e3}};
     }
@@ -97,12 +117,14 @@ private:
     }
     Json finish() {
         prepared_.reset();
+        step_.reset();
         device_->release_pool();
         return Json::object();
     }
 
     std::shared_ptr<Device> device_;
     std::optional<KernelCase> prepared_;
+    std::optional<StepCase> step_;
 };
 
 Json answer(Session& session, const std::string& line) try {

@@ -202,6 +202,16 @@ __device__ inline float exp(float x) {
     return high < 128.0f ? fma(power, low * 0.693147182f, power) : power;
 }
 
+//: exp_nonpositive_f32 common needs ex2_approx_ftz fma_f32
+/// The same of x <= 0, 0 instead of subnormal numbers.
+__device__ inline float exp_nonpositive(float x) {
+    const float t = x < -90.0f ? -90.0f : x;
+    const float high = t * 1.44269502f;
+    const float low = fma(t, 1.92596303e-8f, fma(t, 1.44269502f, -high));
+    const float power = ex2_approx_ftz(high);
+    return fma(power, low * 0.693147182f, power);
+}
+
 //: library_exp approximate
 __device__ inline double library_exp(double x) { return ::exp(x); }
 
@@ -346,6 +356,19 @@ __device__ inline float erf_unbranched(float x) {
     const float magnitude = x < 0.0f ? -x : x;
     const float inside = erf_inside(x), outside = erf_outside(x, magnitude);
     return magnitude < 2.0f ? inside : outside;
+}
+
+//: one_plus_erf_f32 common needs ex2_approx_ftz fma_f32
+/// 1 + erf(x) = 2 - erfc(x), where erfc(m) = 2^(q(m) - m^2 / ln 2) of m >= 0; q approximates log2(erfc(m) e^(m^2)),
+/// weighted by erfc, up to 4, behind which erfc is less than 2^-25.
+__device__ inline float one_plus_erf(float x) {
+    const float m = x < 0.0f ? -x : x;
+    const float t = m > 4.0f ? 4.0f : m;
+    const float u = t * t, v = u * u;  // in pairs, which do not wait for each other
+    const float low = fma(fma(t, 0.0282537136f, -0.148481637f), u, fma(t, 0.524278641f, -1.62790859f));
+    const float high = fma(fma(t, -4.53578396e-5f, 0.000445501064f), u, fma(t, -0.00148941937f, -0.000774667074f));
+    const float erfc = ex2_approx_ftz(fma(m * -1.44269502f, m, t * fma(high, v, low)));
+    return x < 0.0f ? erfc : 2.0f - erfc;
 }
 
 //: library_erf approximate

@@ -73,14 +73,16 @@ Adjoint through_unary(UnaryOp op, const Adjoint& adjoint, const Expr& x, const E
         case UnaryOp::TruncateTf32: return adjoint;  // as a cast
         case UnaryOp::Sqrt: return divided(times(adjoint, constant(x.type(), 0.5)), y);
         case UnaryOp::Rsqrt: return times(adjoint, y * y * y * -0.5);
-        case UnaryOp::Exp: return times(adjoint, y);
+        case UnaryOp::Exp:
+        case UnaryOp::ExpNonpositive: return times(adjoint, y);
         case UnaryOp::Exp2: return times(adjoint, y * ln2);
         case UnaryOp::Log: return divided(adjoint, x);
         case UnaryOp::Log2: return divided(adjoint, x * ln2);
         case UnaryOp::Tanh:
         case UnaryOp::TanhApprox: return times(adjoint, 1 - y * y);
         case UnaryOp::Erf:
-        case UnaryOp::ErfUnbranched: return times(adjoint, exp(-(x * x)) * two_over_sqrt_pi);
+        case UnaryOp::ErfUnbranched:
+        case UnaryOp::OnePlusErf: return times(adjoint, exp(-(x * x)) * two_over_sqrt_pi);
         case UnaryOp::Sigmoid: return times(adjoint, y * (1 - y));
         case UnaryOp::Logistic2: return times(adjoint, y * (y - 1) * ln2);
         case UnaryOp::Not:

@@ -117,12 +117,14 @@ private:
                 int32_t power = transcendental(Op::Exp2D, a, type);
                 return home(type) == Home::Double ? power : compute(Op::FlushS, power);
             }
+            case UnaryOp::ExpNonpositive: return compute(Op::FlushS, transcendental(Op::ExpD, a, type));
             case UnaryOp::Log: return transcendental(Op::LogD, a, type);
             case UnaryOp::Log2: return transcendental(Op::Log2D, a, type);
             case UnaryOp::Tanh:
             case UnaryOp::TanhApprox: return transcendental(Op::TanhD, a, type);
             case UnaryOp::Erf:
             case UnaryOp::ErfUnbranched: return transcendental(Op::ErfD, a, type);
+            case UnaryOp::OnePlusErf: return transcendental(Op::OnePlusErfD, a, type);
             case UnaryOp::Sigmoid: return transcendental(Op::SigmoidD, a, type);
             case UnaryOp::Logistic2: return transcendental(Op::Logistic2D, a, type);
             case UnaryOp::Not: break;

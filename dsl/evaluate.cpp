@@ -235,6 +235,7 @@ Register CompiledExpr::run_register(const std::vector<Register>& slots) const {
             case Op::Log2D: D(result) = std::log2(D(a)); break;
             case Op::TanhD: D(result) = std::tanh(D(a)); break;
             case Op::ErfD: D(result) = std::erf(D(a)); break;
+            case Op::OnePlusErfD: D(result) = std::erfc(-D(a)); break;
             case Op::SigmoidD: D(result) = 1 / (1 + std::exp(-D(a))); break;
             case Op::Logistic2D: D(result) = 1 / (1 + std::exp2(D(a))); break;
 

@@ -70,8 +70,10 @@ enum class UnaryOp {
     Erf,
     Sigmoid,
     // What passes make of these for the GPU, of f32.
-    ErfUnbranched,  ///< the same bit for bit, without a branch
-    Logistic2       ///< 1 / (1 + 2^x)
+    ErfUnbranched,   ///< the same bit for bit, without a branch
+    OnePlusErf,      ///< 1 + erf(x), to the error of that sum
+    ExpNonpositive,  ///< exp(x), x being no more than 0; 0 in the place of subnormal numbers
+    Logistic2        ///< 1 / (1 + 2^x)
 };
 /// Div and Mod of integers round toward minus infinity; Mod has the sign of the divisor. From BitAnd on: of u32.
 enum class BinaryOp {

@@ -50,6 +50,7 @@ private:
             case UnaryOp::Ceil:
             case UnaryOp::Round: return std::ceil(of(node.a));
             case UnaryOp::Sqrt: return std::sqrt(of(node.a));
+            case UnaryOp::ExpNonpositive: return 1;
             case UnaryOp::Exp: return std::exp(of(node.a));
             case UnaryOp::Exp2: return std::exp2(of(node.a));
             case UnaryOp::Tanh:
@@ -58,6 +59,7 @@ private:
             case UnaryOp::ErfUnbranched:
             case UnaryOp::Sigmoid:
             case UnaryOp::Logistic2: return 1;
+            case UnaryOp::OnePlusErf: return 2;
             default: return unknown;
         }
     }

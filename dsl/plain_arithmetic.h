@@ -34,6 +34,8 @@ inline double apply_plainly(UnaryOp op, double a) {
         case UnaryOp::Erf: return std::erf(a);
         case UnaryOp::Sigmoid: return 1 / (1 + std::exp(-a));
         case UnaryOp::ErfUnbranched: return std::erf(a);
+        case UnaryOp::ExpNonpositive: return std::exp(a);
+        case UnaryOp::OnePlusErf: return std::erfc(-a);
         case UnaryOp::Logistic2: return 1 / (1 + std::exp2(a));
         case UnaryOp::Not: break;
     }

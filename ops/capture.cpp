@@ -14,9 +14,10 @@ std::string Capture::free_name(const std::string& wish) {
     return name;
 }
 
-tw::Tensor Capture::named(const tw::Tensor& symbol, const std::string& name) {
+tw::Tensor Capture::named(const tw::Tensor& symbol, const std::string& name, const std::vector<std::string>& outputs) {
     Operation operation = *symbol.operation();
     operation.name = free_name(name);
+    for (size_t k = 0; k < outputs.size(); ++k) operation.outputs[k].name = outputs[k];
     for (Operation::Output& output : operation.outputs)
         if (!output.name.empty()) output.name = free_name(output.name);
     named_.push_back(std::make_shared<const Operation>(std::move(operation)));
@@ -44,6 +45,24 @@ Tensor Capture::made(const std::shared_ptr<Backend>& backend, const tw::Tensor& 
 tw::Tensor Capture::overwrite(const Tensor& tensor, const tw::Tensor& value) {
     internal_check(!tensor.symbol().defined(), "'{}' is overwritten, but is made by the step", tensor.name());
     return input_for(tensor).now = named(value, tensor.name() + "_next");
+}
+
+std::vector<tw::Tensor> Capture::overwrite(const std::vector<Tensor>& tensors, const std::vector<tw::Tensor>& outputs) {
+    std::vector<std::string> names;
+    for (const Tensor& tensor : tensors) {
+        internal_check(!tensor.symbol().defined(), "'{}' is overwritten, but is made by the step", tensor.name());
+        names.push_back(tensor.name() + "_next");
+    }
+    for (size_t k = 0; k < outputs.size(); ++k)
+        internal_check(outputs[k].operation() == outputs[0].operation() && outputs[k].output() == static_cast<int>(k),
+                       "'{}' is not output {} of '{}'", outputs[k].name(), k, outputs[0].operation()->name);
+    const tw::Tensor next = named(outputs.at(0), outputs[0].operation()->name, names);
+    std::vector<tw::Tensor> result;
+    for (size_t k = 0; k < outputs.size(); ++k) {
+        result.emplace_back(next.operation(), static_cast<int>(k));
+        if (k < tensors.size()) input_for(tensors[k]).now = result[k];
+    }
+    return result;
 }
 
 std::vector<Tensor> Capture::gradients_of(const Tensor& loss, const std::vector<Tensor>& leaves) {

@@ -21,6 +21,9 @@ public:
     Tensor made(const std::shared_ptr<Backend>& backend, const tw::Tensor& symbol, const std::string& name);
     /// From here on, the tensor is this: what is returned, under a name of its own.
     tw::Tensor overwrite(const Tensor& tensor, const tw::Tensor& value);
+    /// The same of several tensors and the first outputs of one operation, which gets new names. Returns all of its
+    /// outputs.
+    std::vector<tw::Tensor> overwrite(const std::vector<Tensor>& tensors, const std::vector<tw::Tensor>& outputs);
     /// d loss / d leaf, for each.
     std::vector<Tensor> gradients_of(const Tensor& loss, const std::vector<Tensor>& leaves);
 
@@ -30,8 +33,8 @@ public:
     std::map<std::string, Buffer> given() const;
 
 private:
-    /// The same operation under a name that no other has.
-    tw::Tensor named(const tw::Tensor& symbol, const std::string& name);
+    /// The same operation under a name that no other has; so have its outputs, which may be given others.
+    tw::Tensor named(const tw::Tensor& symbol, const std::string& name, const std::vector<std::string>& outputs = {});
     std::string free_name(const std::string& wish);
 
     struct Input {

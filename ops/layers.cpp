@@ -20,11 +20,38 @@ const Operator& linear_operator() {
     return op;
 }
 
-const Operator& relu_operator() {
-    static const Operator op("relu", [](const std::vector<tw::Tensor>& in) {
-        return compute("relu", {in[0].shape().begin(), in[0].shape().end()}, [&](const std::vector<Expr>& at) {
-            return tw::relu(in[0].read({at.begin(), at.end()}));
+using Each = Expr (*)(const Operand&);
+
+/// One element of the result for each of x.
+Operator elementwise(const std::string& name, Each each) {
+    return Operator(name, [=](const std::vector<tw::Tensor>& in) {
+        return compute(name, {in[0].shape().begin(), in[0].shape().end()}, [&](const std::vector<Expr>& at) {
+            return each(in[0].read({at.begin(), at.end()}));
         });
+    });
+}
+
+const Operator& add_operator() {
+    static const Operator op("add", [](const std::vector<tw::Tensor>& in) {
+        return compute("sum", {in[0].shape().begin(), in[0].shape().end()}, [&](const std::vector<Expr>& at) {
+            return in[0].read({at.begin(), at.end()}) + in[1].read({at.begin(), at.end()});
+        });
+    });
+    return op;
+}
+
+const Operator& mse_loss_operator() {
+    static const Operator op("mse_loss", [](const std::vector<tw::Tensor>& in) {
+        std::vector<Axis> axes;
+        std::vector<Operand> at;
+        Expr count = integer(1);
+        for (const Expr& extent : in[0].shape()) {
+            axes.push_back(reduce_axis(fmt::format("d{}", axes.size()), extent));
+            at.emplace_back(axes.back());
+            count = simplify(count * extent);
+        }
+        const Expr error = in[0].read(at) - in[1].read(at);
+        return compute("loss", {}, [&] { return sum(error * error, axes) / cast(f32, count); });
     });
     return op;
 }
@@ -74,7 +101,20 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, std::so
     return linear_operator()({x, weight, bias}, where);
 }
 
-Tensor relu(const Tensor& x, std::source_location where) { return relu_operator()({x}, where); }
+Tensor relu(const Tensor& x, std::source_location where) {
+    static const Operator op = elementwise("relu", tw::relu);
+    return op({x}, where);
+}
+Tensor gelu(const Tensor& x, std::source_location where) {
+    static const Operator op = elementwise("gelu", tw::gelu);
+    return op({x}, where);
+}
+
+Tensor add(const Tensor& x, const Tensor& y, std::source_location where) {
+    if (x.shape() != y.shape())
+        throw_error(Error, "add: x is {}, y {}; give two of one shape", shape_text(x.shape()), shape_text(y.shape()));
+    return add_operator()({x, y}, where);
+}
 
 Tensor flatten(const Tensor& x, std::source_location where) {
     if (x.shape().size() < 2) throw_error(Error, "flatten: x is {}; give [batch, extents...]", shape_text(x.shape()));
@@ -86,6 +126,13 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::source_loc
         throw_error(Error, "cross_entropy: logits are {}, labels {} {}; give [batch, classes] and i32 [batch]",
                     shape_text(logits.shape()), name_of(labels.type()), shape_text(labels.shape()));
     return cross_entropy_operator()({logits, labels}, where);
+}
+
+Tensor mse_loss(const Tensor& x, const Tensor& y, std::source_location where) {
+    if (x.shape() != y.shape() || x.shape().empty())
+        throw_error(Error, "mse_loss: x is {}, y {}; give two of one shape with at least one extent",
+                    shape_text(x.shape()), shape_text(y.shape()));
+    return mse_loss_operator()({x, y}, where);
 }
 
 void check_labels(const std::vector<int32_t>& labels, int64_t classes) {

@@ -12,12 +12,19 @@ namespace tw::nn {
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, TW_HERE);
 /// max(x, 0), of any shape. The slope at 0 is 0.
 Tensor relu(const Tensor& x, TW_HERE);
+/// x/2 * (1 + erf(x / sqrt 2)), of any shape (Hendrycks, Gimpel: Gaussian error linear units).
+Tensor gelu(const Tensor& x, TW_HERE);
+/// x + y, both of one shape. Throws Error with both where they differ.
+Tensor add(const Tensor& x, const Tensor& y, TW_HERE);
 /// x [batch, extents...] as rows [batch, product of the extents]. Throws Error if there is no extent.
 Tensor flatten(const Tensor& x, TW_HERE);
 /// Mean over the batch of -log softmax(logits)[label]. logits [batch, classes] f32, labels [batch] i32 -> scalar.
 /// Throws Error with both shapes where they do not fit. Labels outside of 0..classes-1 are the caller's mistake: see
 /// check_labels().
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, TW_HERE);
+
+/// Mean of the squares of x - y, both of one shape, f32 -> scalar. Throws Error with both shapes where they differ.
+Tensor mse_loss(const Tensor& x, const Tensor& y, TW_HERE);
 
 /// Throws Error naming the first label outside of 0..classes-1.
 void check_labels(const std::vector<int32_t>& labels, int64_t classes);

@@ -1,85 +1,156 @@
 #include "ops/optimizer.h"
 
-#include "dsl/schedule.h"
-#include "ops/capture.h"
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include "ops/optimizers/check_parameters.h"
+#include "ops/optimizers/gradient_norm.h"
+#include "ops/parameters.h"
 #include "support/error.h"
 
 namespace tw::nn {
 namespace {
 
-std::vector<Operand> operands(const std::vector<Expr>& indices) { return {indices.begin(), indices.end()}; }
-
-/// hyper: [rate, momentum]
-tw::Tensor speed_by(const tw::Tensor& velocity, const tw::Tensor& grad, const tw::Tensor& hyper) {
-    return compute("speed", {grad.shape().begin(), grad.shape().end()}, [&](const std::vector<Expr>& at) {
-        return hyper(1) * velocity.read(operands(at)) + grad.read(operands(at));
-    });
-}
-tw::Tensor moved_by(const tw::Tensor& parameter, const tw::Tensor& speed, const tw::Tensor& hyper) {
-    return compute("updated", {speed.shape().begin(), speed.shape().end()}, [&](const std::vector<Expr>& at) {
-        return parameter.read(operands(at)) - hyper(0) * speed.read(operands(at));
-    });
+void check_number(const std::string& who, const std::string& what, double value) {
+    if (!(value >= 0 && std::isfinite(value)))
+        throw_error(Error, "{}: {} is {}; give a finite number that is not negative", who, what, value);
 }
 
-/// One kernel: the new velocity over the old one, and behind it the parameter.
-Schedule schedule_update(const std::vector<int64_t>& extents, const Target& target) {
-    Shape shape(extents.begin(), extents.end());
-    tw::Tensor parameter = input("parameter", f32, shape), velocity = input("velocity", f32, shape);
-    tw::Tensor hyper = input("hyper", f32, {2});
-    tw::Tensor speed = speed_by(velocity, input("grad", f32, shape), hyper);
-    tw::Tensor updated = moved_by(parameter, speed, hyper);
-    Schedule s({speed, updated}, target);
-    auto [block, element] = s.split(s.fuse(s.data_loops(speed), "all"), 256, Tail::Mask, {"block", "element"});
-    s.bind(block, grid.x);
-    s.bind(element, thread);
-    s.at(updated, element);
-    s.in_place(speed, velocity);
-    s.in_place(updated, parameter);
-    return s;
+std::vector<Tensor> listed(const ParameterGroups& parameters) {
+    std::vector<Tensor> all;
+    for (const ParameterGroup& group : parameters.groups)
+        all.insert(all.end(), group.parameters.begin(), group.parameters.end());
+    return all;
+}
+
+std::string lowered(std::string name) {
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return name;
+}
+
+Shape shape_of(const tw::Tensor& tensor) { return {tensor.shape().begin(), tensor.shape().end()}; }
+
+/// [steps, numbers...], of which the first overwrites.
+std::vector<tw::Tensor> declare_counting(const tw::Tensor& steps, const UpdateRule& rule) {
+    return compute_tuple("count_steps", {}, [&](const std::vector<Expr>&) {
+        std::vector<Expr> values{steps() + 1.0};
+        for (const Expr& number : rule.numbers(values[0])) values.push_back(number);
+        return values;
+    });
 }
 
 }  // namespace
 
-Sgd::Sgd(std::vector<Tensor> parameters, double rate, double momentum)
-    : parameters_(std::move(parameters)), momentum_(momentum) {
-    if (parameters_.empty()) throw_error(Error, "Sgd: no parameters; give those of the layers");
-    for (const Tensor& parameter : parameters_) {
-        if (parameter.shape().empty())
-            throw_error(Error, "Sgd: parameter '{}' is a scalar; give it the shape [1]", parameter.name());
-        velocities_.emplace_back(parameter.backend(), host_array(f32, parameter.shape()), "velocity");
-    }
-    hyper_ = Tensor(parameters_[0].backend(), f32, {2}, "hyper");
+Optimizer::Optimizer(const ParameterGroups& parameters, double rate, UpdateRule rule, const OptimizerOptions& options)
+    : rule_(std::move(rule)), options_(options) {
+    const std::vector<Tensor> all = listed(parameters);
+    check_parameters(rule_.name, all);
+    check_number(rule_.name, "max_norm", options_.max_norm);
+    rate_ = Tensor(all[0].backend(), f32, {}, "rate");
     set_rate(rate);
+    for (ParameterGroup group : parameters.groups) {
+        group.weight_decay = group.weight_decay.value_or(options_.weight_decay);
+        check_number(rule_.name, "the factor of a group's rate", group.rate_factor);
+        check_number(rule_.name, "the weight decay", *group.weight_decay);
+        for (const Tensor& parameter : group.parameters) add(parameter, group);
+    }
+    if (!rule_.numbers) return;
+    steps_ = constant_tensor(all[0].backend(), {}, 0, "steps");
+    counting_.emplace(std::vector<NamedTensor>{{"steps", steps_}},
+                      [rule = rule_](const std::vector<tw::Tensor>& old, const std::vector<tw::Tensor>&) {
+                          return declare_counting(old[0], rule);
+                      });
 }
 
-void Sgd::set_rate(double rate) {
-    hyper_.data().write(std::vector<float>{static_cast<float>(rate), static_cast<float>(momentum_)});
+void Optimizer::add(const Tensor& parameter, const ParameterGroup& group) {
+    std::vector<Tensor> states;
+    std::vector<NamedTensor> overwritten;
+    for (const std::string& name : rule_.states) {
+        states.push_back(constant_tensor(parameter.backend(), parameter.shape(), 0, name));
+        overwritten.push_back({name, states.back()});
+    }
+    overwritten.push_back({"parameter", parameter});
+    updated_.push_back({parameter, states, Overwriting(std::move(overwritten), declaration(group))});
 }
 
-void Sgd::step() {
-    for (size_t p = 0; p < parameters_.size(); ++p) {
-        const Tensor& parameter = parameters_[p];
-        if (!parameter.grad().defined())
-            throw_error(Error, "Sgd: parameter '{}' {} has no gradient; call backward() before step()",
-                        parameter.name(), shape_text(parameter.shape()));
-        Backend& backend = *parameter.backend();
-        if (Capture* capture = backend.capture()) {
-            const tw::Tensor hyper = capture->symbol_of(hyper_), grad = capture->symbol_of(parameter.grad());
-            const tw::Tensor speed =
-                capture->overwrite(velocities_[p], speed_by(capture->symbol_of(velocities_[p]), grad, hyper));
-            capture->overwrite(parameter, moved_by(capture->symbol_of(parameter), speed, hyper));
-            continue;
-        }
-        const Executable& update = backend.built("sgd " + shape_text(parameter.shape()), [&](const Target& target) {
-            return schedule_update(parameter.shape(), target);
+/// Of old states and the parameter, and of [gradient, rate, norm if gradients are clipped, numbers...].
+Overwriting::Declare Optimizer::declaration(const ParameterGroup& group) const {
+    return [rule = rule_, max_norm = options_.max_norm, factor = group.rate_factor, decay = *group.weight_decay](
+               const std::vector<tw::Tensor>& old, const std::vector<tw::Tensor>& read) {
+        std::vector<std::string> names;
+        for (const std::string& state : rule.states) names.push_back(state + "_next");
+        names.emplace_back("parameter_next");
+        return compute_tuple(lowered(rule.name), names, shape_of(old.back()), [&](const std::vector<Expr>& indices) {
+            const std::vector<Operand> at(indices.begin(), indices.end());
+            UpdateElements now{.parameter = old.back().read(at),
+                               .gradient = read[0].read(at),
+                               .rate = read[1](),
+                               .states = {},
+                               .numbers = {},
+                               .weight_decay = decay};
+            if (factor != 1) now.rate = now.rate * factor;
+            if (max_norm > 0) now.gradient = now.gradient * clipping_factor(read[2](), max_norm);
+            for (size_t k = 0; k + 1 < old.size(); ++k) now.states.push_back(old[k].read(at));
+            for (size_t k = max_norm > 0 ? 3 : 2; k < read.size(); ++k) now.numbers.push_back(read[k]());
+            std::vector<Expr> next = rule.next(now);
+            if (next.size() != old.size())
+                throw_error(Error,
+                            "{}: the rule makes {} values of {} states; return what each becomes, and the parameter",
+                            rule.name, next.size(), rule.states.size());
+            return next;
         });
-        backend.run(update, {.buffers = {{"parameter", parameter.data()},
-                                         {"velocity", velocities_[p].data()},
-                                         {"grad", parameter.grad().data()},
-                                         {"hyper", hyper_.data()}},
-                             .sizes = {},
-                             .scalars = {}});
+    };
+}
+
+void Optimizer::set_rate(double rate) {
+    check_number(rule_.name, "the rate", rate);
+    rate_.data().write(std::vector<float>{static_cast<float>(rate)});
+}
+
+void Optimizer::require_gradients() const {
+    for (const Updated& each : updated_)
+        if (!each.parameter.grad().defined())
+            throw_error(Error, "{}: parameter '{}' {} has no gradient; call backward() before step()", rule_.name,
+                        each.parameter.name(), shape_text(each.parameter.shape()));
+}
+
+void Optimizer::step() {
+    require_gradients();
+    std::vector<NamedTensor> read{{}, {"rate", rate_}};
+    if (options_.max_norm > 0) {
+        std::vector<Tensor> gradients;
+        for (const Updated& each : updated_) gradients.push_back(each.parameter.grad());
+        norm_ = global_norm(gradients);
+        read.push_back({"norm", norm_});
+    }
+    if (counting_)
+        for (const Tensor& number : counting_->run({})) read.push_back({fmt::format("number{}", read.size()), number});
+    for (Updated& each : updated_) {
+        read[0] = {"gradient", each.parameter.grad()};
+        each.update.run(read);
     }
 }
+
+std::vector<Tensor> Optimizer::states() const {
+    std::vector<Tensor> all;
+    for (const Updated& each : updated_) all.insert(all.end(), each.states.begin(), each.states.end());
+    if (steps_.defined()) all.push_back(steps_);
+    return all;
+}
+
+Sgd::Sgd(const ParameterGroups& parameters, double rate, double momentum)
+    : Sgd(parameters, rate, SgdOptions{.momentum = momentum}) {}
+Sgd::Sgd(const ParameterGroups& parameters, double rate, const SgdOptions& options)
+    : Optimizer(parameters, rate, sgd_rule(options), {options.weight_decay, options.max_norm}) {}
+
+Adam::Adam(const ParameterGroups& parameters, double rate, const AdamOptions& options)
+    : Optimizer(parameters, rate, adam_rule(options), {options.weight_decay, options.max_norm}) {}
+
+AdamW::AdamW(const ParameterGroups& parameters, double rate, const AdamOptions& options)
+    : Optimizer(parameters, rate, adamw_rule(options), {options.weight_decay, options.max_norm}) {}
+
+Lion::Lion(const ParameterGroups& parameters, double rate, const LionOptions& options)
+    : Optimizer(parameters, rate, lion_rule(options), {options.weight_decay, options.max_norm}) {}
 
 }  // namespace tw::nn

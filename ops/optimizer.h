@@ -1,27 +1,109 @@
 // Optimizers: from gradients to new parameters. They know nothing of the tape.
 #pragma once
+#include <initializer_list>
+#include <optional>
 #include <vector>
 
 #include "ops/autograd.h"
+#include "ops/optimizers/ema.h"
+#include "ops/optimizers/rate_schedule.h"
+#include "ops/optimizers/update_rule.h"
 
 namespace tw::nn {
 
-/// Stochastic gradient descent: velocity = momentum * velocity + grad; parameter -= rate * velocity. One kernel for
-/// each parameter; the rate lives in device memory, so that a recorded step follows set_rate().
-class Sgd {
-public:
-    /// Throws Error without parameters, or if one is a scalar.
-    Sgd(std::vector<Tensor> parameters, double rate, double momentum = 0);
+/// Parameters that are updated alike.
+struct ParameterGroup {
+    std::vector<Tensor> parameters;
+    double rate_factor = 1;                   ///< times the optimizer's rate
+    std::optional<double> weight_decay = {};  ///< the optimizer's if it is not given
+};
 
-    /// Waits for the device.
+/// What an optimizer takes: a list of parameters, or of groups.
+struct ParameterGroups {
+    ParameterGroups() = default;
+    ParameterGroups(std::vector<Tensor> parameters) : groups{{std::move(parameters)}} {}
+    ParameterGroups(std::initializer_list<Tensor> parameters) : ParameterGroups(std::vector<Tensor>(parameters)) {}
+    ParameterGroups(std::vector<ParameterGroup> each) : groups(std::move(each)) {}
+    ParameterGroups(std::initializer_list<ParameterGroup> each) : groups(each) {}
+
+    std::vector<ParameterGroup> groups;
+};
+
+/// What holds for all parameters.
+struct OptimizerOptions {
+    double weight_decay = 0;  ///< of groups that have none of their own
+    double max_norm = 0;      ///< gradients are clipped so that the norm of all together is this at most; 0: never
+};
+
+/// Updates parameters by a rule, each by one operation, which makes its states and the parameter in place: a kernel of
+/// its own, or what a captured step (compile_step.h) makes of it. What changes from step to step, the rate and the
+/// number of steps, lies in device memory: recorded and captured steps follow set_rate(), and count. All else is
+/// constant in the kernels.
+class Optimizer {
+public:
+    /// Throws Error without parameters, if one is undefined, given twice, a scalar, no f32 or of another backend than
+    /// the first, and if the rate, a factor, a decay or the norm is negative or not finite.
+    Optimizer(const ParameterGroups& parameters, double rate, UpdateRule rule, const OptimizerOptions& options = {});
+
+    /// Waits for the device. While a step is recorded or captured it counts at once, and is no part of the step. Throws
+    /// Error if the rate is negative or not finite.
     void set_rate(double rate);
-    /// Enqueues the update. Throws Error if a parameter has no gradient: call backward() before.
+    /// Enqueues the update. Throws Error, before anything is enqueued, if a parameter has no gradient: call backward()
+    /// before. Throws Error if the rule makes another number of values than it has states, and a parameter.
     void step();
 
+    /// What the next step depends on besides parameters and rate, to be saved and restored: the states of each
+    /// parameter in turn, and then, if the rule counts them, the number of steps, an f32 scalar.
+    std::vector<Tensor> states() const;
+    /// The norm of all gradients in the last step(), before clipping, an f32 scalar; undefined without max_norm. A
+    /// captured step may return it.
+    const Tensor& gradient_norm() const { return norm_; }
+
 private:
-    std::vector<Tensor> parameters_, velocities_;
-    Tensor hyper_;  // [rate, momentum]
-    double momentum_;
+    struct Updated {
+        Tensor parameter;
+        std::vector<Tensor> states;
+        Overwriting update;
+    };
+    void add(const Tensor& parameter, const ParameterGroup& group);
+    Overwriting::Declare declaration(const ParameterGroup& group) const;
+    void count_steps();
+    void require_gradients() const;
+
+    UpdateRule rule_;
+    OptimizerOptions options_;
+    std::vector<Updated> updated_;
+    Tensor rate_, steps_, norm_;  // f32 scalars
+    std::optional<Overwriting> counting_;
+};
+
+/// Stochastic gradient descent, with momentum, Nesterov's too (update_rule.h).
+class Sgd : public Optimizer {
+public:
+    /// Throws what Optimizer and sgd_rule() throw.
+    Sgd(const ParameterGroups& parameters, double rate, double momentum = 0);
+    Sgd(const ParameterGroups& parameters, double rate, const SgdOptions& options);
+};
+
+/// Weight decay is a part of the gradient (update_rule.h).
+class Adam : public Optimizer {
+public:
+    /// Throws what Optimizer and adam_rule() throw.
+    Adam(const ParameterGroups& parameters, double rate, const AdamOptions& options = {});
+};
+
+/// Weight decay stands beside the moments (update_rule.h).
+class AdamW : public Optimizer {
+public:
+    /// Throws what Optimizer and adamw_rule() throw.
+    AdamW(const ParameterGroups& parameters, double rate, const AdamOptions& options = {.weight_decay = 0.01});
+};
+
+/// The sign of an average of gradients (update_rule.h).
+class Lion : public Optimizer {
+public:
+    /// Throws what Optimizer and lion_rule() throw.
+    Lion(const ParameterGroups& parameters, double rate, const LionOptions& options = {});
 };
 
 }  // namespace tw::nn

@@ -7,6 +7,8 @@ NAME = {"is": lambda value: isinstance(value, str) and value, "means": "a name"}
 FLAG = {"is": lambda value: isinstance(value, bool), "means": "true or false"}
 NUMBERS = {"is": lambda value: isinstance(value, dict) and all(is_number(x) for x in value.values()),
            "means": "an object of numbers"}
+SIZES = {"is": lambda value: isinstance(value, dict) and all(SIZE["is"](x) for x in value.values()),
+         "means": "an object of whole numbers"}
 RANGES = {"is": lambda value: isinstance(value, dict) and all(is_range(x) for x in value.values()),
           "means": "an object of [low, high]"}
 TYPE = {"is": lambda value: value in ("bf16", "f16", "tf32", "i8", "e4m3"),
@@ -19,6 +21,10 @@ PASS = {"is": lambda value: value in PASSES, "means": "one of " + ", ".join(PASS
 LAYOUTS = ("nhwc", "nchw")
 LAYOUT = {"is": lambda value: value in LAYOUTS, "means": "one of " + ", ".join(LAYOUTS)}
 KIND = {"is": lambda value: value in ("launch", "graph"), "means": '"launch" or "graph"'}
+STEPS = ("mlp", "feed_forward", "residual")
+STEP = {"is": lambda value: value in STEPS, "means": '"mlp", "feed_forward" or "residual"'}
+VALUES = {"is": lambda value: value in ("f32", "bf16"), "means": '"f32" or "bf16"'}
+PEER = {"is": lambda value: value in ("eager", "compile"), "means": '"eager" or "compile"'}
 OUTLIERS = {"is": lambda value: value in ("none", "rows", "columns"), "means": '"none", "rows" or "columns"'}
 
 # The keys that a case of each suite must have, and those that it may have.
@@ -52,6 +58,7 @@ KEYS = {
     "memory": BY_NAME,
     "unknown": BY_NAME,
     "fused": BY_NAME,
+    "train": ({"step": STEP}, {"sizes": SIZES, "values": VALUES, "peer": PEER, "seed": SIZE}),
     "compile": ({"kernel": NAME}, {"arch": NAME}),
     "launch": ({"kind": KIND}, {"kernels": SIZE}),
     "emulator": ({"m": SIZE, "n": SIZE, "k": SIZE}, {}),

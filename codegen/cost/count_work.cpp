@@ -60,6 +60,15 @@ double most_bytes(const ThreadStmt& stmt) {
     return most;
 }
 
+/// 0: no warps have roles.
+int turns_of(const ThreadKernel& kernel) {
+    int turns = 0;
+    visit(kernel.body, [&](const ThreadStmt& stmt) {
+        if (const ThreadRole* role = stmt.as<ThreadRole>()) turns = std::max(turns, role->turns);
+    });
+    return turns;
+}
+
 double written_out(const ThreadStmt& stmt) {
     double statements = 1;
     for (const ThreadStmt& kid : children(stmt)) statements += written_out(kid);
@@ -88,12 +97,14 @@ KernelWork count_work(const ThreadKernel& kernel, const Target& target) {
     result.registers = most_bytes(kernel.body) / 4 + own_registers;
     result.resident = resident_blocks(kernel, target, result.registers);
     result.warps = (kernel.threads + kernel.producer_threads + warp_lanes - 1) / warp_lanes;
+    result.turns = turns_of(kernel);
     WarpCounts all;
     double trips = 0, barriers = 0;
     for (const EqualWarps& kind : kinds_of_warps(kernel)) {
         WarpCounts one = run_warp(kernel, target, kind.warp, result.resident * result.warps);
         trips = std::max(trips, one.work.round_trips);
         barriers = std::max(barriers, one.work.barriers);
+        result.of_busiest_warp = std::max(result.of_busiest_warp, one.work.instructions);
         all += kind.count * one;
     }
     result.of_block = all.work;

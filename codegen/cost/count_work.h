@@ -19,9 +19,11 @@ struct KernelWork {
     double registers = 0;   ///< of a thread, that its arrays take: about, as none takes the place of another
     double statements = 0;  ///< of its text, where loops that are unrolled are written out
     BlockWork of_block;
-    double l2_bytes = 0;      ///< sectors that pass the second cache, read and written, of all blocks
-    double memory_bytes = 0;  ///< the same, of each array at most its size
-    double atomics = 0;       ///< sectors combined in the second cache
+    double of_busiest_warp = 0;  ///< instructions of the warp that issues most
+    int turns = 0;               ///< groups of warps that make results of tensor cores in turn; 0: no roles
+    double l2_bytes = 0;         ///< sectors that pass the second cache, read and written, of all blocks
+    double memory_bytes = 0;     ///< the same, of each array at most its size
+    double atomics = 0;          ///< sectors combined in the second cache
 };
 
 /// Named sizes are at their largest.

@@ -6,11 +6,13 @@ double operations_of(UnaryOp op) {
     switch (op) {
         case UnaryOp::Exp:
         case UnaryOp::Log: return 3;
+        case UnaryOp::ExpNonpositive: return 7;
         case UnaryOp::Sqrt:
         case UnaryOp::Rsqrt: return 5;
         case UnaryOp::Tanh: return 12;
         case UnaryOp::Erf:
         case UnaryOp::ErfUnbranched: return 20;
+        case UnaryOp::OnePlusErf: return 18;
         case UnaryOp::Sigmoid: return 6;
         case UnaryOp::Logistic2: return 5;
         default: return 1;
@@ -19,6 +21,7 @@ double operations_of(UnaryOp op) {
 double specials_of(UnaryOp op) {
     switch (op) {
         case UnaryOp::Exp:
+        case UnaryOp::ExpNonpositive:
         case UnaryOp::Exp2:
         case UnaryOp::Log:
         case UnaryOp::Log2:
@@ -26,7 +29,8 @@ double specials_of(UnaryOp op) {
         case UnaryOp::Sqrt:
         case UnaryOp::Rsqrt:
         case UnaryOp::Erf:
-        case UnaryOp::ErfUnbranched: return 1;
+        case UnaryOp::ErfUnbranched:
+        case UnaryOp::OnePlusErf: return 1;
         case UnaryOp::Tanh:
         case UnaryOp::Sigmoid:
         case UnaryOp::Logistic2: return 2;

@@ -56,6 +56,13 @@ KernelPrediction predict_kernel(const std::string& name, const KernelWork& work,
     // A few warps do not issue as fast: each waits for its own results.
     const double issued =
         std::min(speeds.instructions, std::min(work.resident, busiest) * work.warps / speeds.warp_latency);
+    // Where tensor cores work for roles, a warp makes results when the unit is done with them: what others do then are
+    // groups in turn, and other blocks.
+    const double actors = std::max(work.turns, 1) * std::min(work.resident, std::max(busiest, 1.0));
+    const double of_turn =
+        work.turns == 0 || block.unit_cycles == 0
+            ? 0
+            : (block.unit_cycles + std::max(work.turns, 1) * work.of_busiest_warp * speeds.warp_latency) / actors;
     const double spilled =
         std::max(work.registers - kept_registers, 0.0) * speeds.spill_bytes * warp_lanes * work.warps * work.blocks;
     const double trips = block.round_trips * speeds.round_trip + block.barriers * speeds.barrier / speeds.clock;
@@ -73,7 +80,7 @@ KernelPrediction predict_kernel(const std::string& name, const KernelWork& work,
                   Share{cycles(block.special / speeds.specials), "special functions"},
                   Share{cycles(block.doubles / speeds.doubles), "f64"},
                   Share{cycles(block.wavefronts / speeds.wavefronts), "shared memory and first cache"},
-                  Share{cycles(block.unit_cycles), "tensor cores"}},
+                  Share{cycles(of_turn), "results of tensor cores"}, Share{cycles(block.unit_cycles), "tensor cores"}},
                  is_shorter),
         Share{std::ceil(work.blocks / slots) * trips, "latency"},
         Share{work.blocks / speeds.blocks, "blocks that begin"},

@@ -1,4 +1,5 @@
-// What stands behind a product under way, and reads memory that no one writes meanwhile, is read an iteration ahead.
+// What stands behind a product under way, or is worked into results by few warps, and reads memory that no one writes
+// meanwhile, is read an iteration ahead.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -22,15 +23,28 @@ public:
     }
 
     /// The loop, and what stands in front of it.
-    ThreadStmt ahead(const ThreadLoop& loop, int step) const {
-        std::vector<ThreadStmt> body = statements(loop.body);
+    ThreadStmt ahead_of_products(const ThreadLoop& loop, int step) const {
+        const std::vector<ThreadStmt> body = statements(loop.body);
         const auto multiplies = std::ranges::find_if(body, holds<Wgmma>);
-        if (multiplies == body.end() || loop.ends_at > 0 || loop.next) return {};
-        std::vector<ThreadStmt> reads, others(body.begin(), multiplies);
+        if (loop.unroll || multiplies == body.end()) return {};
+        return ahead(loop, body, static_cast<size_t>(multiplies - body.begin()), step);
+    }
+    /// The same of an unrolled loop that makes results.
+    ThreadStmt ahead_of_results(const ThreadLoop& loop, int step) const {
+        const std::optional<int64_t> extent = as_constant(loop.extent);
+        if (!loop.unroll || !extent || *extent < 2 || !writes_memory(loop.body)) return {};
+        return ahead(loop, statements(loop.body), 0, step);
+    }
+
+private:
+    /// Moves what reads from statement `from` on.
+    ThreadStmt ahead(const ThreadLoop& loop, const std::vector<ThreadStmt>& body, size_t from, int step) const {
+        if (loop.ends_at > 0 || loop.next) return {};
+        std::vector<ThreadStmt> reads, others(body.begin(), body.begin() + static_cast<std::ptrdiff_t>(from));
         std::vector<Expr> defined;
         for (const ThreadStmt& stmt : others) add_definition(stmt, defined);
         int64_t elements = 0;
-        for (auto k = static_cast<size_t>(multiplies - body.begin()); k < body.size();) {
+        for (size_t k = from; k < body.size();) {
             const size_t count = reads_from(body, k), end = k + std::max<size_t>(count, 1);
             const int64_t own = count > 0 ? elements_of(body[k]) : 0;
             const bool moves = count > 0 && elements + own <= most_elements && !mentions(body, k, end, defined);
@@ -44,7 +58,15 @@ public:
         return with_reads(loop, reads, others, step);
     }
 
-private:
+    static bool writes_memory(const ThreadStmt& root) {
+        bool writes = false;
+        visit(root, [&](const ThreadStmt& stmt) {
+            for (const MemoryAccess& access : memory_accesses(stmt))
+                writes = writes || (access.writes && access.place.buffer->memory != Memory::Registers);
+        });
+        return writes;
+    }
+
     template <class I>
     static bool holds(const ThreadStmt& root) {
         bool found = false;
@@ -190,7 +212,10 @@ ThreadKernel read_early(const ThreadKernel& kernel) {
     ThreadKernel result = kernel;
     result.body = transform(kernel.body, [&](const ThreadStmt& stmt) -> ThreadStmt {
         const ThreadLoop* loop = stmt.as<ThreadLoop>();
-        return loop && !loop->unroll ? reader.ahead(*loop, stmt.step()) : ThreadStmt();
+        if (!loop) return {};
+        ThreadStmt changed = reader.ahead_of_products(*loop, stmt.step());
+        if (!changed.defined() && kernel.producer_threads > 0) changed = reader.ahead_of_results(*loop, stmt.step());
+        return changed;
     });
     return result;
 }

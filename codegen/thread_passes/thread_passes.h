@@ -78,8 +78,8 @@ ThreadKernel hoist_invariants(const ThreadKernel& kernel);
 ///     x[j] = 0                          x[i] = 0
 ThreadKernel drop_aliases(const ThreadKernel& kernel);
 
-/// Makes loops of unrolled ones whose text would be so long that warps wait for instructions: behind each iteration, the
-/// registers that the next one reads move to where this one read its own. Of arrays that are dead behind the loop.
+/// Makes loops of unrolled ones whose text would be so long that warps wait for instructions: behind each iteration,
+/// the registers that the next one reads move to where this one read its own. Of arrays that are dead behind the loop.
 ///
 ///     unroll part < 4                           for part < 4
 ///       unroll n < 32                             unroll n < 32
@@ -89,8 +89,9 @@ ThreadKernel drop_aliases(const ThreadKernel& kernel);
 ///                                                     c[n] = c[n + 32]
 ThreadKernel shift_registers(const ThreadKernel& kernel);
 
-/// Reads what stands behind a product of a warpgroup, and memory holds unchanged, an iteration ahead: that takes its time
-/// while the product is under way. Of a few registers.
+/// Reads what stands behind a product of a warpgroup, and memory holds unchanged, an iteration ahead: that takes its
+/// time while the product is under way. Of a few registers. The same in unrolled loops that make results of products,
+/// where a few warps have no others to wait beside them.
 ///
 ///                                                scale_next = scale_b[0]
 ///     for k < 64                                 for k < 64

@@ -6,7 +6,7 @@
 namespace tw::nn {
 
 CompiledStep compile(const std::shared_ptr<Backend>& backend, const std::function<std::vector<Tensor>()>& step,
-                     const Preferences& preferences, std::source_location where) {
+                     const StepOptions& options, std::source_location where) {
     Capture capture;
     CompiledStep compiled;
     backend->write_down(capture, [&] { compiled.results_ = step(); });
@@ -15,7 +15,7 @@ CompiledStep compile(const std::shared_ptr<Backend>& backend, const std::functio
                    "compile: the function returns '{}', which the step does not make; return what it computes",
                    result.defined() ? result.name() : "an undefined tensor");
     const schedules::Declared declared = capture.declared(compiled.results_);
-    StepPlan plan = plan_step(declared, backend->target(), backend->registry(), preferences, where);
+    StepPlan plan = plan_step(declared, backend->target(), backend->registry(), options, where);
     compiled.step_ = std::make_shared<PlannedStep>(std::move(plan), backend->device(), capture.given(), where);
     for (size_t k = 0; k < compiled.results_.size(); ++k)
         compiled.results_[k].set_data(compiled.step_->buffer(declared.outputs[k].name()));

@@ -31,7 +31,7 @@ public:
 
 private:
     friend CompiledStep compile(const std::shared_ptr<Backend>& backend,
-                                const std::function<std::vector<Tensor>()>& step, const Preferences& preferences,
+                                const std::function<std::vector<Tensor>()>& step, const StepOptions& options,
                                 std::source_location where);
     std::shared_ptr<const PlannedStep> step_;
     std::vector<Tensor> results_;
@@ -44,6 +44,6 @@ private:
 /// operator brought are not asked. Throws what the function throws, Error if it reads a tensor, runs kernels by itself
 /// or returns what it does not make, and what plan_step() and PlannedStep throw.
 CompiledStep compile(const std::shared_ptr<Backend>& backend, const std::function<std::vector<Tensor>()>& step,
-                     const Preferences& preferences = {.model = false}, TW_HERE);
+                     const StepOptions& options = {}, TW_HERE);
 
 }  // namespace tw::nn

@@ -15,8 +15,8 @@ namespace {
 constexpr size_t most_nodes = 32;      // of a group: what rules look through grows with it
 constexpr double least_gain = 0.2e-6;  // seconds; the model knows no better
 
-double bytes_in(const Tensor& tensor) {
-    double bytes = bytes_of(tensor.type());
+double bytes_in(const StepGraph& graph, const Tensor& tensor) {
+    double bytes = bytes_of(graph.type_of(tensor));
     for (const Expr& extent : tensor.shape()) bytes *= static_cast<double>(require_constant(extent));
     return bytes;
 }
@@ -69,7 +69,8 @@ private:
         std::map<int, double> shared;
         for (int node : nodes(group))
             for (const Tensor& tensor : graph_.nodes[static_cast<size_t>(node)].reads)
-                if (const int maker = graph_.maker_of(tensor); maker >= 0) shared[group_of(maker)] -= bytes_in(tensor);
+                if (const int maker = graph_.maker_of(tensor); maker >= 0)
+                    shared[group_of(maker)] -= bytes_in(graph_, tensor);
         return without(shared, group);
     }
     /// Those whose results need no memory if they are joined.
@@ -112,7 +113,7 @@ private:
         std::map<TensorKey, double> bytes;
         for (int node : nodes(group))
             for (const Tensor& tensor : graph_.nodes[static_cast<size_t>(node)].reads)
-                bytes[key_of(tensor)] = bytes_in(tensor);
+                bytes[key_of(tensor)] = bytes_in(graph_, tensor);
         return bytes;
     }
     static double total(const std::map<TensorKey, double>& bytes) {

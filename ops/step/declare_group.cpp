@@ -26,8 +26,8 @@ public:
     Declaring(const StepGraph& graph, const std::vector<int>& nodes) : graph_(graph), nodes_(nodes) {
         for (int node : nodes) {
             for (const auto& view : graph.nodes[node].views)
-                if (!made_.contains(view.get())) declare(*view);
-            declare(*graph.nodes[node].operation);
+                if (!made_.contains(view.get())) declare(view);
+            declare(graph.nodes[node].operation);
         }
         for (int node : nodes) add_outputs(graph.nodes[node].operation);
         for (const auto& [out, in] : graph.overwrites) overwrite(out, in);
@@ -42,10 +42,15 @@ private:
         return name;
     }
 
-    void declare(const Operation& operation) {
-        const std::vector<Expr> bodies = schedules::changed_together(
-            schedules::bodies_of(operation),
-            [&](const Expr& all) { return transform_with_extents(all, [&](const Expr& e) { return read_here(e); }); });
+    void declare(const std::shared_ptr<const Operation>& self) {
+        const Operation& operation = *self;
+        std::vector<Expr> bodies = schedules::changed_together(schedules::bodies_of(operation), [&](const Expr& all) {
+            return transform_with_extents(all, [&](const Expr& e) { return read_here(e); });
+        });
+        for (size_t k = 0; k < bodies.size(); ++k)
+            if (const Type type = graph_.type_of({self, static_cast<int>(k)});
+                type != bodies[k].type() && leaves({self, static_cast<int>(k)}))
+                bodies[k] = cast(type, bodies[k]);
         Operation renamed = operation;
         renamed.name = name(operation.name);
         for (Operation::Output& output : renamed.outputs)
@@ -63,15 +68,18 @@ private:
             here.operation = input_for({read->operation, read->output}).operation();
             here.output = 0;
         }
-        return make_expr(e.type(), std::move(here));
+        const Type type = here.operation->outputs[static_cast<size_t>(here.output)].type;
+        const Expr element = make_expr(type, std::move(here));
+        return type == e.type() ? element : cast(e.type(), element);
     }
 
     const Tensor& input_for(const Tensor& tensor) {
         const auto known = inputs_.find(key_of(tensor));
         if (known != inputs_.end()) return known->second;
         const Operation& operation = *tensor.operation();
-        const Tensor here = input(name(tensor.name()), tensor.type(), {tensor.shape().begin(), tensor.shape().end()},
-                                  {operation.strides.begin(), operation.strides.end()}, operation.where);
+        const Tensor here =
+            input(name(tensor.name()), graph_.type_of(tensor), {tensor.shape().begin(), tensor.shape().end()},
+                  {operation.strides.begin(), operation.strides.end()}, operation.where);
         result_.inputs.push_back(here);
         result_.reads.push_back(tensor);
         return inputs_[key_of(tensor)] = here;
@@ -80,13 +88,16 @@ private:
     void add_outputs(const std::shared_ptr<const Operation>& operation) {
         for (size_t k = 0; k < operation->outputs.size(); ++k) {
             const Tensor tensor(operation, static_cast<int>(k));
-            const auto readers = graph_.readers.find(key_of(tensor));
-            const bool leaves = readers != graph_.readers.end() &&
-                                std::ranges::any_of(readers->second, [&](int reader) { return !is_inside(reader); });
-            if (!leaves && !graph_.is_result(tensor)) continue;
+            if (!leaves(tensor) && !graph_.is_result(tensor)) continue;
             result_.writes.push_back(tensor);
             result_.declared.outputs.emplace_back(made_.at(operation.get()).operation(), static_cast<int>(k));
         }
+    }
+    /// Whether another group reads it.
+    bool leaves(const Tensor& tensor) const {
+        const auto readers = graph_.readers.find(key_of(tensor));
+        return readers != graph_.readers.end() &&
+               std::ranges::any_of(readers->second, [&](int reader) { return !is_inside(reader); });
     }
     bool is_inside(int node) const { return std::ranges::binary_search(nodes_, node); }
 

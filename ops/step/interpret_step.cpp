@@ -42,9 +42,9 @@ public:
 private:
     static HostArray bound(const HostArray& declared, const std::string& name, const Bindings& bindings) {
         std::vector<Expr> shape, strides;
-        for (int64_t extent : declared.shape) shape.push_back(integer(extent));
+        for (int64_t extent : declared.shape) shape.push_back(tw::integer(extent));
         if (declared.strides != dense_strides(declared.shape))
-            for (int64_t stride : declared.strides) strides.push_back(integer(stride));
+            for (int64_t stride : declared.strides) strides.push_back(tw::integer(stride));
         return bound_input(name, declared.type, shape, strides, bindings);
     }
     std::vector<std::byte>::iterator at(int64_t offset) { return arena_.begin() + offset; }

@@ -39,8 +39,8 @@ private:
         return node.is_copy ? "copy of " + node.operation->name : node.operation->name;
     }
 
-    static StepValue declared(const Tensor& tensor) {
-        StepValue value{.name = tensor.name(), .type = tensor.type(), .shape = {}, .strides = {}};
+    StepValue declared(const Tensor& tensor) const {
+        StepValue value{.name = tensor.name(), .type = graph_.type_of(tensor), .shape = {}, .strides = {}};
         for (const Expr& extent : tensor.shape()) value.shape.push_back(require_constant(extent));
         for (const Expr& stride : tensor.operation()->strides) value.strides.push_back(require_constant(stride));
         if (value.strides.empty()) value.strides = dense_strides(value.shape);
@@ -113,11 +113,15 @@ private:
 }  // namespace
 
 StepPlan plan_step(const schedules::Declared& step, const Target& target, const Registry& registry,
-                   const Preferences& preferences, std::source_location where) {
+                   const StepOptions& options, std::source_location where) {
     CalledFrom caller(where);
-    const StepGraph graph = step_graph(step, where);
-    GroupSchedules schedules(registry, target, preferences);
-    return Planning(graph, schedules).plan();
+    MixedStep mixed = mixed_precision(step, options.mixed, where);
+    StepGraph graph = step_graph(mixed.step, where);
+    for (const auto& [tensor, type] : mixed.stored) graph.stored[key_of(tensor)] = type;
+    GroupSchedules schedules(registry, target, options.preferences);
+    StepPlan plan = Planning(graph, schedules).plan();
+    plan.rounded = std::move(mixed.rounded);
+    return plan;
 }
 
 }  // namespace tw

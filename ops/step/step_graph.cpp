@@ -233,6 +233,11 @@ int StepGraph::maker_of(const Tensor& tensor) const {
     return found == makers.end() ? -1 : found->second;
 }
 
+Type StepGraph::type_of(const Tensor& tensor) const {
+    const auto found = stored.find(key_of(tensor));
+    return found == stored.end() ? tensor.type() : found->second;
+}
+
 bool StepGraph::is_result(const Tensor& tensor) const {
     return std::ranges::any_of(results, [&](const Tensor& r) { return r.same(tensor); });
 }

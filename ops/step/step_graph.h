@@ -34,6 +34,12 @@ struct StepGraph {
     std::vector<std::pair<int, int>> before;
     std::map<TensorKey, std::vector<int>> readers;  ///< nodes that read the tensor
 
+    /// Of tensors that have another type in memory than they are computed in, unless the group that makes them alone
+    /// reads them.
+    std::map<TensorKey, Type> stored;
+
+    /// What it has in memory.
+    Type type_of(const Tensor& tensor) const;
     /// The node that makes the tensor; -1 for inputs.
     int maker_of(const Tensor& tensor) const;
     bool is_result(const Tensor& tensor) const;

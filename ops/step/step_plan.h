@@ -14,6 +14,7 @@
 
 #include "ops/registry.h"
 #include "ops/step/declare_group.h"
+#include "ops/step/mixed_precision.h"
 
 namespace tw {
 
@@ -59,9 +60,10 @@ struct StepPlan {
     std::vector<StepGroup> groups;  ///< in an order in which they can run
     std::vector<int> results;       ///< values, in the order in which they were asked for
     int64_t arena_bytes = 0;
-    int64_t most_alive = 0;          ///< bytes of the arena in use at a time; no plan of these groups needs less
-    std::string placement;           ///< how the arena was filled: "by size", "in order"
-    std::vector<std::string> apart;  ///< neighbours that were not joined, and why
+    int64_t most_alive = 0;            ///< bytes of the arena in use at a time; no plan of these groups needs less
+    std::string placement;             ///< how the arena was filled: "by size", "in order"
+    std::vector<std::string> rounded;  ///< what products read in another type than it is computed in, by name
+    std::vector<std::string> apart;    ///< neighbours that were not joined, and why
 
     double seconds() const;       ///< of all groups, one behind the other, as predicted
     size_t num_kernels() const;   ///< launches of a step
@@ -71,12 +73,18 @@ struct StepPlan {
     std::string text(bool with_neighbours = true) const;
 };
 
-/// Cuts the step into groups (cut_step.h), schedules each by the registry, equal ones once, and places what lies
-/// between them in one arena by its lifetime. Unless preferences ask for it, the model of time does not search for
-/// other schedules of a group, which takes up to half a second each. Throws Error as step_graph() says, and citing an
-/// operation that cannot be scheduled.
+struct StepOptions {
+    /// Unless these ask for it, the model of time does not search for other schedules of a group, which takes up to
+    /// half a second each.
+    Preferences preferences = {.model = false};
+    MixedPrecision mixed = {};
+};
+
+/// Rounds what the options say (mixed_precision.h), cuts the step into groups (cut_step.h), schedules each by the
+/// registry, equal ones once, and places what lies between them in one arena by its lifetime. Throws Error as
+/// mixed_precision() and step_graph() say, and citing an operation that cannot be scheduled.
 StepPlan plan_step(const schedules::Declared& step, const Target& target, const Registry& registry = {},
-                   const Preferences& preferences = {.model = false}, TW_HERE);
+                   const StepOptions& options = {}, TW_HERE);
 
 /// What is wrong with a plan, a line each: values read before they are written, memory that two of them have at a time,
 /// groups that touch the same memory, one writing, of which neither waits for the other. Nothing, of what plan_step()

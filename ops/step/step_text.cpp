@@ -31,6 +31,10 @@ std::string place_text(const StepPlan& plan, const StepValue& value) {
     return fmt::format("arena, byte {}", value.offset);
 }
 
+std::string rounded_text(const StepPlan& plan) {
+    return plan.rounded.empty() ? "" : fmt::format("rounded for products: {}\n", fmt::join(plan.rounded, ", "));
+}
+
 std::string group_text(const StepPlan& plan, size_t index) {
     const StepGroup& group = plan.groups[index];
     std::string text = fmt::format("group {}: {}\n", index, fmt::join(group.operations, ", "));
@@ -71,6 +75,7 @@ std::string StepPlan::text(bool with_neighbours) const {
     std::string text = fmt::format("{} groups, {} of them distinct; {} kernels, {:.2f} us as predicted\n",
                                    groups.size(), num_distinct(), num_kernels(), seconds() * 1e6);
     for (size_t g = 0; g < groups.size(); ++g) text += group_text(*this, g);
+    text += rounded_text(*this);
     text += fmt::format("arena: {}, of which at most {} are in use at a time (placed {})\n", bytes_text(arena_bytes),
                         bytes_text(most_alive), placement);
     if (with_neighbours)

@@ -74,6 +74,14 @@ void add(emulator::Statistics& sum, const emulator::Statistics& more) {
         sum.*count += more.*count;
 }
 
+// Bytes from its first element to the end of its last, and of the last 16 bytes, which stores write as a whole.
+uint64_t span_of(const emulator::TensorMapBits& map) {
+    const auto element = static_cast<uint64_t>(bytes_of(map.element));
+    uint64_t span = map.sizes[0] * element;
+    for (int d = 1; d < map.rank; ++d) span += (map.sizes[d] - 1) * map.strides[d - 1];
+    return (span + 15) / 16 * 16;
+}
+
 }  // namespace
 
 EmulatedDevice::EmulatedDevice(std::string_view arch) {
@@ -266,12 +274,16 @@ void EmulatedDevice::encode_tensor_map(const emulator::TensorMapBits& map, void*
     std::memcpy(bits, &map, sizeof map);
 }
 
-// The buffer that a tensor map is of, unless the launch has it as an argument too.
+// What a tensor map is of, unless the launch has it as an argument too. Not the whole allocation: of an arena, other
+// tensors are in it, which may have been written while this one was not.
 void EmulatedDevice::add_tensor(const emulator::TensorMapBits& map, std::vector<emulator::Region>& regions) {
     auto next = allocations_.upper_bound(map.base);
     if (next == allocations_.begin()) return;
     const auto& [pointer, allocation] = *std::prev(next);
-    emulator::Region region{.base = address(pointer), .bytes = size_t(allocation.bytes), .name = allocation.name};
+    const uint64_t end_of_all = pointer + uint64_t(allocation.bytes);
+    const emulator::Region region{.base = address(map.base),
+                                  .bytes = size_t(std::min(span_of(map), end_of_all - map.base)),
+                                  .name = allocation.name};
     for (const emulator::Region& known : regions) {
         const uint64_t begin = pointer_of(known.base), end = begin + known.bytes;
         if (begin <= map.base && map.base < end) return;

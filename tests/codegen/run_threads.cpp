@@ -225,6 +225,8 @@ private:
             case UnaryOp::Tanh:
             case UnaryOp::TanhApprox: return std::tanh(a);
             case UnaryOp::Sigmoid: return 1 / (1 + std::exp(-a));
+            case UnaryOp::ExpNonpositive: return std::exp(a);
+            case UnaryOp::OnePlusErf: return std::erfc(-a);
             case UnaryOp::Logistic2: return 1 / (1 + std::exp2(a));
             default: fail("an operator that this test does not know");
         }

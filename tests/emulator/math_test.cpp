@@ -81,6 +81,41 @@ TEST(Math, IsAccurateOnAGpu) {
     check_accuracy("cuda");
 }
 
+/// As exp, of what is no more than 0.
+void check_exp_nonpositive(const char* device_name) {
+    std::vector<float> xs = telling_floats();
+    for (float& x : xs) x = -std::abs(x);
+    const Function exp_only{"exp_nonpositive_f32", [](double x) { return x < -87.33 ? 0 : std::exp(x); }, 2.5};
+    EXPECT_LE(largest_error(xs, apply(*open_device(device_name), exp_only.name, xs), exp_only).ulp, 2.5);
+}
+
+TEST(Math, ExpNonpositiveIsAccurateInTheEmulator) { check_exp_nonpositive("emulated"); }
+
+TEST(Math, ExpNonpositiveIsAccurateOnAGpu) {
+    if (best_device().device->kind() != DeviceKind::Cuda) GTEST_SKIP() << best_device().reason;
+    check_exp_nonpositive("cuda");
+}
+
+/// 1 + erf(x) to a rounding of 1, however small it is.
+void check_one_plus_erf(const char* device_name) {
+    const std::vector<float> xs = telling_floats(), results = apply(*open_device(device_name), "one_plus_erf_f32", xs);
+    for (size_t i = 0; i < xs.size(); ++i) {
+        if (std::isnan(xs[i])) {
+            EXPECT_TRUE(std::isnan(results[i]));
+            continue;
+        }
+        EXPECT_LE(std::abs(results[i] - std::erfc(-double{xs[i]})), 1.8e-7) << fmt::format("{:a}", xs[i]);
+        if (testing::Test::HasFailure()) return;
+    }
+}
+
+TEST(Math, OnePlusErfIsAccurateInTheEmulator) { check_one_plus_erf("emulated"); }
+
+TEST(Math, OnePlusErfIsAccurateOnAGpu) {
+    if (best_device().device->kind() != DeviceKind::Cuda) GTEST_SKIP() << best_device().reason;
+    check_one_plus_erf("cuda");
+}
+
 /// Where it has no subnormal number to give.
 void check_powers_of_two(const char* device_name) {
     std::vector<float> xs, expected;

@@ -137,6 +137,16 @@ TEST(PredictTime, GrowsWithTheWork) {
     EXPECT_EQ(predict_time(s.tree(), s.target()).kernels[0].bound, "memory");
 }
 
+/// A warp that makes long results of sums waits for itself, and only the other group multiplies meanwhile.
+TEST(PredictTime, ShowsLongResultsOfTensorCores) {
+    const Schedule s = scheduled("fused_linear_gelu_backward_32768x3072x768");
+    const codegen::KernelPrediction product = predict_time(s.tree(), s.target()).kernels[0];
+    EXPECT_EQ(product.bound, "results of tensor cores");
+    EXPECT_NEAR(product.seconds, 0.51e-3, 0.13e-3);  // measured on an H200
+    const Schedule plain = scheduled("gemm_bf16_8192x8192x8192_tb");
+    EXPECT_EQ(predict_time(plain.tree(), plain.target()).kernels[0].bound, "tensor cores");
+}
+
 TEST(ChooseByModel, TakesWhatTheRuleDoesNotWhereThatIsFarFromMemory) {
     const Schedule s = scheduled("moments_128x1275_f32_automatic");
     EXPECT_THAT(s.explain(), HasSubstr("by the model of time, not as by rule: moments."));

@@ -70,6 +70,16 @@ void expect_equal(const std::vector<HostArray>& got, const std::vector<HostArray
     }
 }
 
+std::vector<HostArray> run_on_device(const StepPlan& plan, const std::shared_ptr<Device>& device, const Bindings& data,
+                                     const std::vector<Tensor>& results) {
+    const PlannedStep step(plan, device);
+    for (const auto& [name, array] : data.inputs) step.set(name, array);
+    step.run();
+    std::vector<HostArray> got;
+    for (const Tensor& result : results) got.push_back(step.get(result.name()));
+    return got;
+}
+
 class RandomSteps : public OnDevice {};
 TW_ON_EACH_DEVICE(RandomSteps);
 
@@ -82,7 +92,7 @@ TEST_P(RandomSteps, AreWhatIsDeclared) {
         SCOPED_TRACE(fmt::format("case {} of seed {}", number, seed));
         fuzz::Random random(seed, static_cast<uint64_t>(number));
         const schedules::Declared step = random_step(random);
-        const StepPlan plan = plan_step(step, target("sm_90a"), {}, {.model = false});
+        const StepPlan plan = plan_step(step, target("sm_90a"));
         ASSERT_THAT(faults_of(plan), IsEmpty()) << plan.text();
         Bindings data = random_bindings(step.outputs, random.next());
         for (auto& [name, array] : data.inputs) fill_integers(array, -2, 2, random.next());
@@ -97,12 +107,7 @@ TEST_P(RandomSteps, AreWhatIsDeclared) {
             if (value.place == StepValue::Place::Arena) bytes += value.bytes;
         reused += bytes > plan.arena_bytes;
         if (number % each_as_kernels != 0) continue;
-        const PlannedStep on_device(plan, device_);
-        for (const auto& [name, array] : data.inputs) on_device.set(name, array);
-        on_device.run();
-        std::vector<HostArray> got;
-        for (const Tensor& result : step.outputs) got.push_back(on_device.get(result.name()));
-        expect_equal(got, expected, equal_values);
+        expect_equal(run_on_device(plan, device_, data, step.outputs), expected, equal_values);
         if (testing::Test::HasFailure()) fmt::print("{}", plan.text());
     }
     fmt::print("{} steps: {} groups of several operations, {} results in place, {} arenas used again\n", count, joined,
@@ -110,6 +115,35 @@ TEST_P(RandomSteps, AreWhatIsDeclared) {
     EXPECT_GT(joined, count / 8);
     EXPECT_GT(replaced, count / 4);
     EXPECT_GT(reused, count / 50);
+}
+
+/// Of values with 16 bits, which of these data are exact: factors are as declared, orders and kernels make no
+/// difference.
+TEST_P(RandomSteps, OfMixedPrecisionAreWhatTheirPlanSays) {
+    const uint64_t seed = fuzz::fuzz_seed() + 1;
+    const int64_t count = fuzz::number_from_environment("TW_FUZZ_STEPS", 300) / 5;
+    size_t rounded = 0, stored = 0;
+    for (int64_t number = 0; number < count && !testing::Test::HasFailure(); ++number) {
+        SCOPED_TRACE(fmt::format("case {} of seed {}", number, seed));
+        fuzz::Random random(seed, static_cast<uint64_t>(number));
+        const schedules::Declared step = random_step(random);
+        const StepPlan plan = plan_step(step, target("sm_90a"), {}, {.mixed = {.values = bf16}});
+        ASSERT_THAT(faults_of(plan), IsEmpty()) << plan.text();
+        Bindings data = random_bindings(step.outputs, random.next());
+        for (auto& [name, array] : data.inputs) fill_integers(array, -2, 2, random.next());
+        const std::vector<HostArray> expected = interpret_step(plan, data);
+        expect_equal(interpret_step(plan, data, random_order(plan, random)), expected, bitwise);
+        const MixedStep mixed = mixed_precision(step, {.values = bf16});
+        rounded += !mixed.rounded.empty();
+        stored += !mixed.stored.empty();
+        if (mixed.stored.empty()) expect_equal(interpret_plain(mixed.step.outputs, data), expected, bitwise);
+        if (number % 10 == 0) expect_equal(run_on_device(plan, device_, data, step.outputs), expected, equal_values);
+        if (testing::Test::HasFailure()) fmt::print("{}", plan.text());
+    }
+    fmt::print("{} steps of mixed precision: {} with rounded factors, {} with rounded values\n", count, rounded,
+               stored);
+    EXPECT_GT(rounded, 0u);
+    EXPECT_GT(stored, 0u);
 }
 
 }  // namespace

@@ -1,0 +1,171 @@
+"""Steps of training in PyTorch as one would write them, beside those of bench/train_steps.cpp: the same data, parameters
+and optimizers. Each is made of the tensors that tw_bench wrote, and serves three times: in float64 as the reference,
+eager, and compiled."""
+import math
+from contextlib import nullcontext
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from harness import bursts, operands
+
+LOOSEST = 1.5  # times the error of PyTorch's own step
+ROUNDINGS = {"f32": 1e-5, "bf16": 2.0**-8}  # which is no error of either side: relative, of a tensor as a whole
+
+
+class FeedForward(nn.Module):
+    def __init__(self, sizes):
+        super().__init__()
+        self.norm = nn.LayerNorm(sizes["width"])
+        self.up = nn.Linear(sizes["width"], sizes["hidden"])
+        self.down = nn.Linear(sizes["hidden"], sizes["width"])
+
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+class Residual(nn.Module):
+    def __init__(self, sizes):
+        super().__init__()
+        channels = sizes["channels"]
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(channels)
+
+    def forward(self, x):
+        return F.relu(x + self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x))))))
+
+
+def mlp(sizes):
+    inputs, hidden, classes = sizes["inputs"], sizes["hidden"], sizes["classes"]
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(),
+                         nn.Linear(hidden, classes))
+
+
+def momentum(parameters):
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
+def adamw(parameters):
+    fused = parameters[0].is_cuda and parameters[0].dtype == torch.float32
+    return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01, fused=fused or None)
+
+
+def cross_entropy(module, data):
+    return F.cross_entropy(module(data["x"]).float() if data["x"].dtype != torch.float64 else module(data["x"]),
+                           data["labels"])
+
+
+def squared_error(module, data):
+    y = module(data["x"])
+    return F.mse_loss(y if y.dtype == torch.float64 else y.float(), data["goal"])
+
+
+STEPS = {"mlp": (mlp, cross_entropy, momentum), "feed_forward": (FeedForward, squared_error, adamw),
+         "residual": (Residual, squared_error, momentum)}
+
+
+def channels_first(tensor):
+    """Ours have channels last."""
+    return tensor.permute(0, 3, 1, 2) if tensor.dim() == 4 else tensor
+
+
+def channels_last(tensor):
+    return tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor
+
+
+class Step:
+    """One that trains `module` on the tensors called `before`, in the type `wide`, or with values of bf16."""
+
+    def __init__(self, name, sizes, before, wide=torch.float32, values="f32"):
+        make, self.loss_of, optimizer = STEPS[name]
+        self.module = make(sizes).to(bursts.DEVICE, wide).train()
+        known = dict(self.module.named_parameters())
+        with torch.no_grad():
+            for key, parameter in known.items():
+                parameter.copy_(channels_first(before[key]))
+        if any(tensor.dim() == 4 for tensor in before.values()):
+            self.module.to(memory_format=torch.channels_last)
+        self.data = {key: channels_first(tensor.long() if key == "labels" else tensor.to(wide))
+                     for key, tensor in before.items() if key not in known}
+        self.wants_x = "goal" in self.data  # a block in the middle of a network
+        self.data["x"].requires_grad_(self.wants_x)
+        self.optimizer = optimizer(list(self.module.parameters()))
+        self.values, self.forward = values, self.loss_of
+        self.loss = None
+
+    def compiled(self):
+        self.forward = torch.compile(self.loss_of)
+        return self
+
+    def run(self):
+        self.optimizer.zero_grad(set_to_none=True)
+        self.data["x"].grad = None
+        mixed = torch.autocast(bursts.DEVICE, torch.bfloat16) if self.values == "bf16" else nullcontext()
+        with mixed:
+            self.loss = self.forward(self.module, self.data)
+        self.loss.backward()
+        self.optimizer.step()
+
+    def after(self):
+        """What one run has made, by the names of ours."""
+        made = {key: channels_last(parameter.detach()) for key, parameter in self.module.named_parameters()}
+        made["loss"] = self.loss.detach()
+        if self.wants_x:
+            made["x.grad"] = channels_last(self.data["x"].grad)
+        return made
+
+
+def distance(got, exact, start):
+    """Of parameters relative to what the step has changed, of results relative to themselves."""
+    change = (exact - start.double() if start is not None else exact).norm()
+    error = ((got.double() - exact).norm() / change).item()
+    return math.inf if math.isnan(error) else error
+
+
+def verdict(step, sizes, before, after, values):
+    """(correct, note): each tensor that the step has made beside PyTorch's, both by their distance from float64."""
+    exact = Step(step, sizes, before, torch.float64)
+    exact.run()
+    theirs = Step(step, sizes, before, values=values)
+    theirs.run()
+    exact, theirs = exact.after(), theirs.after()
+    correct, worst = True, (0.0, "")
+    for name, reference in exact.items():
+        own = distance(after[name], reference, before.get(name))
+        peer = distance(theirs[name], reference, before.get(name))
+        allowed = LOOSEST * peer + ROUNDINGS[values]
+        correct = correct and own <= allowed
+        worst = max(worst, (own / allowed, f"{name} errs by {own:.2g}, PyTorch by {peer:.2g}"))
+    return correct, worst[1]
+
+
+def load(described, when):
+    """Tensors of a prepare that have data, before the first run or after it."""
+    return {name: operands.load({**one, "strides": dense_strides(one["shape"]), "file": one[when]})
+            for name, one in described.items() if one.get(when)}
+
+
+def dense_strides(shape):
+    strides = []
+    for extent in reversed(shape):
+        strides.insert(0, 1 if not strides else strides[0] * last)
+        last = extent
+    return strides
+
+
+def sides(case, sizes, before, values):
+    """PyTorch's ways to time, and a note for each that could not be had."""
+    found, notes = [], []
+    for name, compiles in (("torch eager", False), ("torch compile", True)):
+        try:
+            step = Step(case["step"], sizes, before, values=values)
+            step = step.compiled() if compiles else step
+            side = bursts.TorchSide(name, lambda _, step=step: step.run(), [{}], graphed=False)
+            side.burst(3)
+            found.append(side)
+        except Exception as problem:
+            notes.append(f"no {name}: {(str(problem) or type(problem).__name__).splitlines()[0][:100]}")
+    return found, notes

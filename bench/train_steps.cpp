@@ -1,0 +1,172 @@
+#include "bench/train_steps.h"
+
+#include <cmath>
+
+#include <fmt/ranges.h>
+
+#include "ops/convolution.h"
+#include "ops/layers.h"
+#include "ops/normalization.h"
+#include "ops/optimizer.h"
+#include "support/error.h"
+
+namespace tw::bench {
+namespace {
+
+using Sizes = std::map<std::string, int64_t>;
+using Named = std::vector<std::pair<std::string, nn::Tensor>>;
+
+/// What a step is made of while it is written down.
+struct Making {
+    std::shared_ptr<nn::Backend> backend;
+    Sizes sizes;
+    uint64_t seed;
+    StepOptions options;
+    Named tensors;
+
+    int64_t size(const char* name) const { return sizes.at(name); }
+
+    /// Uniform in [-1, 1).
+    nn::Tensor data(const std::string& name, const std::vector<int64_t>& shape) {
+        HostArray host = host_array(f32, shape);
+        fill_uniform(host, -1, 1, seed * 131 + tensors.size());
+        return keep(name, nn::Tensor(backend, host, name));
+    }
+    nn::Tensor labels(const std::string& name, int64_t rows, int64_t classes) {
+        HostArray host = host_array(i32, {rows});
+        for (int64_t row = 0; row < rows; ++row)
+            host.set({row}, make_value(i32, static_cast<int64_t>((row * 7919 + int64_t(seed)) % classes)));
+        return keep(name, nn::Tensor(backend, host, name));
+    }
+    nn::Tensor keep(const std::string& name, const nn::Tensor& tensor) {
+        tensors.emplace_back(name, tensor);
+        return tensor;
+    }
+    void keep(const std::vector<std::string>& names, const std::vector<nn::Tensor>& all) {
+        for (size_t k = 0; k < all.size(); ++k) keep(names[k], all[k]);
+    }
+    TrainStep compiled(const std::function<std::vector<nn::Tensor>()>& step, const std::vector<std::string>& results) {
+        TrainStep made{.step = nn::compile(backend, step, options), .tensors = {}, .sizes = sizes};
+        keep(results, made.step.results());
+        made.tensors = std::move(tensors);
+        return made;
+    }
+};
+
+/// Three layers, ReLU between them, cross-entropy, SGD with momentum.
+TrainStep mlp(Making make) {
+    const int64_t batch = make.size("batch"), in = make.size("inputs"), wide = make.size("hidden");
+    const int64_t classes = make.size("classes");
+    const nn::Tensor x = make.data("x", {batch, in}), labels = make.labels("labels", batch, classes);
+    const nn::Linear first(make.backend, in, wide, make.seed), second(make.backend, wide, wide, make.seed + 1),
+        last(make.backend, wide, classes, make.seed + 2);
+    const auto parameters = nn::joined({first.parameters(), second.parameters(), last.parameters()});
+    make.keep({"0.weight", "0.bias", "2.weight", "2.bias", "4.weight", "4.bias"}, parameters);
+    nn::Sgd sgd(parameters, 0.1, 0.9);
+    return make.compiled(
+        [&] {
+            nn::Tensor loss = nn::cross_entropy(last(nn::relu(second(nn::relu(first(x))))), labels);
+            nn::backward(loss);
+            sgd.step();
+            return std::vector{loss};
+        },
+        {"loss"});
+}
+
+/// x + down(gelu(up(layer_norm(x)))), its mean squared error, gradients also of x, AdamW.
+TrainStep feed_forward(Making make) {
+    const int64_t rows = make.size("tokens"), width = make.size("width"), hidden = make.size("hidden");
+    const nn::Tensor x = make.data("x", {rows, width}).set_requires_grad(), goal = make.data("goal", {rows, width});
+    const nn::LayerNorm norm(make.backend, {width});
+    const nn::Linear up(make.backend, width, hidden, make.seed), down(make.backend, hidden, width, make.seed + 1);
+    const auto parameters = nn::joined({norm.parameters(), up.parameters(), down.parameters()});
+    make.keep({"norm.weight", "norm.bias", "up.weight", "up.bias", "down.weight", "down.bias"}, parameters);
+    nn::AdamW adamw(parameters, 1e-3);
+    return make.compiled(
+        [&] {
+            nn::Tensor y = nn::add(x, down(nn::gelu(up(norm(x)))));
+            nn::Tensor loss = nn::mse_loss(y, goal);
+            nn::backward(loss);
+            adamw.step();
+            return std::vector{loss, x.grad()};
+        },
+        {"loss", "x.grad"});
+}
+
+/// relu(x + norm(conv(relu(norm(conv(x)))))), 3 x 3 each without biases, as ResNet's basic block; mean squared error,
+/// SGD.
+TrainStep residual(Making make) {
+    const int64_t images = make.size("images"), extent = make.size("extent"), channels = make.size("channels");
+    const std::vector<int64_t> shape{images, extent, extent, channels};
+    const nn::Tensor x = make.data("x", shape).set_requires_grad(), goal = make.data("goal", shape);
+    const nn::ConvolutionOptions same{.padding = {1}};
+    const double bound = 1 / std::sqrt(9.0 * static_cast<double>(channels));
+    auto filters = [&](uint64_t seed) {
+        return nn::uniform_parameter(make.backend, {channels, 3, 3, channels}, bound, seed, "filters");
+    };
+    const nn::Tensor first = filters(make.seed), second = filters(make.seed + 1);
+    const nn::BatchNorm norm1(make.backend, channels), norm2(make.backend, channels);
+    const auto parameters = nn::joined({{first}, norm1.parameters(), {second}, norm2.parameters()});
+    make.keep({"conv1.weight", "norm1.weight", "norm1.bias", "conv2.weight", "norm2.weight", "norm2.bias"}, parameters);
+    nn::Sgd sgd(parameters, 0.1, 0.9);
+    auto convolved = [&](const nn::Tensor& images, const nn::Tensor& weight) {
+        return nn::conv2d(images, weight, {}, same);
+    };
+    return make.compiled(
+        [&] {
+            nn::Tensor y = nn::relu(nn::add(x, norm2(convolved(nn::relu(norm1(convolved(x, first))), second))));
+            nn::Tensor loss = nn::mse_loss(y, goal);
+            nn::backward(loss);
+            sgd.step();
+            return std::vector{loss, x.grad()};
+        },
+        {"loss", "x.grad"});
+}
+
+struct Step {
+    TrainStep (*make)(Making);
+    Sizes sizes;
+};
+
+const std::map<std::string, Step>& steps() {
+    static const std::map<std::string, Step> all{
+        {"mlp", {mlp, {{"batch", 128}, {"inputs", 784}, {"hidden", 512}, {"classes", 10}}}},
+        {"feed_forward", {feed_forward, {{"tokens", 32768}, {"width", 768}, {"hidden", 3072}}}},
+        {"residual", {residual, {{"images", 256}, {"extent", 56}, {"channels", 64}}}},
+    };
+    return all;
+}
+
+}  // namespace
+
+const std::map<std::string, std::map<std::string, int64_t>>& train_steps() {
+    static const auto all = [] {
+        std::map<std::string, Sizes> sizes;
+        for (const auto& [name, step] : steps()) sizes[name] = step.sizes;
+        return sizes;
+    }();
+    return all;
+}
+
+TrainStep make_train_step(const TrainStepRequest& request, const std::shared_ptr<Device>& device) {
+    const auto found = steps().find(request.step);
+    if (found == steps().end()) {
+        std::vector<std::string> names;
+        for (const auto& [name, step] : steps()) names.push_back(name);
+        throw_error(Error, "no step named '{}'; there are [{}]", request.step, fmt::join(names, ", "));
+    }
+    Making make{.backend = std::make_shared<nn::Backend>(device),
+                .sizes = found->second.sizes,
+                .seed = request.seed,
+                .options = {.mixed = {.values = request.values}},
+                .tensors = {}};
+    for (const auto& [name, size] : request.sizes) {
+        const auto known = make.sizes.find(name);
+        if (known == make.sizes.end())
+            throw_error(Error, "the step '{}' has no size '{}'; it has {}", request.step, name, make.sizes);
+        known->second = size;
+    }
+    return found->second.make(std::move(make));
+}
+
+}  // namespace tw::bench

@@ -1,0 +1,14 @@
+// What can be updated.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "ops/autograd.h"
+
+namespace tw::nn {
+
+/// Throws Error, of the one who asks, without parameters, and if one is undefined, given twice, a scalar, no f32 or of
+/// another backend than the first.
+void check_parameters(const std::string& who, const std::vector<Tensor>& parameters);
+
+}  // namespace tw::nn

@@ -1,0 +1,27 @@
+// An exponential moving average of parameters, to evaluate with.
+#pragma once
+#include <vector>
+
+#include "ops/optimizers/overwriting.h"
+
+namespace tw::nn {
+
+/// average = decay * average + (1 - decay) * parameter, of each parameter (Polyak, Juditsky: Acceleration of stochastic
+/// approximation by averaging, 1992, with weights that fall off). One operation for each.
+class Ema {
+public:
+    /// Averages begin as copies of the parameters. Throws Error without parameters, if one is undefined, given twice, a
+    /// scalar, no f32 or of another backend than the first, and unless 0 <= decay < 1. Waits for the device.
+    Ema(std::vector<Tensor> parameters, double decay);
+
+    /// Enqueues the update, behind that of the optimizer; in a captured step it belongs to the step.
+    void step();
+    /// In the order of the parameters, and shaped like these.
+    const std::vector<Tensor>& averages() const { return averages_; }
+
+private:
+    std::vector<Tensor> parameters_, averages_;
+    std::vector<Overwriting> updates_;
+};
+
+}  // namespace tw::nn

@@ -1,0 +1,221 @@
+#include "ops/step/mixed_precision.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "dsl/stage.h"
+#include "ops/step/step_graph.h"
+#include "schedules/replace_tensors.h"
+#include "schedules/window_terms.h"
+#include "support/error.h"
+
+namespace tw {
+namespace {
+
+using OperationRef = std::shared_ptr<const Operation>;
+
+/// The element that is multiplied, where it counts; nullptr of anything else.
+const Read* element_of(const Expr& factor) {
+    std::vector<Expr> conditions;
+    Expr expr = schedules::guarded(factor, conditions);
+    if (const Cast* cast = expr.as<Cast>()) expr = schedules::guarded(cast->a, conditions);
+    return expr.as<Read>();
+}
+
+bool mentions(const Read& read, const Expr& axis) {
+    return std::ranges::any_of(read.indices, [&](const Expr& index) { return contains(index, axis); });
+}
+
+/// What a sum of products multiplies, if each factor has an axis of the result to itself.
+std::vector<const Read*> factors_of(const Expr& expr, const Operation& operation) {
+    const Reduce* sum = expr.as<Reduce>();
+    if (!sum || sum->values.size() != 1 || atomic_operation(*sum->reducer) != BinaryOp::Add) return {};
+    std::vector<Expr> conditions;
+    Expr value = schedules::guarded(sum->values[0], conditions);
+    const Binary* times = value.as<Binary>();
+    if (!times || times->op != BinaryOp::Mul) return {};
+    const Read *a = element_of(times->a), *b = element_of(times->b);
+    if (!a || !b) return {};
+    auto has_own = [&](const Read& one, const Read& other) {
+        return std::ranges::any_of(operation.axes,
+                                   [&](const Expr& axis) { return mentions(one, axis) && !mentions(other, axis); });
+    };
+    return has_own(*a, *b) && has_own(*b, *a) ? std::vector{a, b} : std::vector<const Read*>{};
+}
+
+bool has_type(const Operation& operation, Type type) {
+    return std::ranges::all_of(operation.outputs, [&](const auto& output) { return output.type == type; });
+}
+
+std::string without_number(const std::string& name) {
+    const size_t end = name.find_last_not_of("0123456789");
+    return end != std::string::npos && end + 1 < name.size() && name[end] == '_' ? name.substr(0, end) : name;
+}
+
+class Mixing {
+public:
+    Mixing(const schedules::Declared& step, const MixedPrecision& how, std::source_location where)
+        : step_(step), how_(how), operations_(operations_of(step.outputs)) {
+        for (const std::string& name : how.keep)
+            user_check(std::ranges::any_of(operations_, [&](const auto& operation) { return keeps(*operation, name); }),
+                       where, "mixed_precision: the step has no tensor '{}' to keep; name one of its operations", name);
+        for (const OperationRef& operation : operations_) look_at(*operation);
+        for (auto each = operations_.rbegin(); each != operations_.rend(); ++each) note_update(**each);
+        for (const OperationRef& operation : operations_)
+            if (is_value(*operation)) values_.insert(operation.get());
+    }
+
+    MixedStep mixed() && {
+        for (const OperationRef& operation : operations_) declare(operation);
+        MixedStep result;
+        for (const Tensor& output : step_.outputs) result.step.outputs.push_back(now(output));
+        for (const auto& [out, in] : step_.in_place) result.step.in_place.emplace_back(now(out), now(in));
+        result.stored = std::move(stored_);
+        result.rounded = std::move(rounded_);
+        return result;
+    }
+
+private:
+    static bool keeps(const Operation& operation, const std::string& name) {
+        return operation.name == name || without_number(operation.name) == name;
+    }
+    bool is_kept(const Operation& operation) const {
+        return std::ranges::any_of(how_.keep, [&](const std::string& name) { return keeps(operation, name); });
+    }
+    bool is_result(const Operation& operation) const {
+        return std::ranges::any_of(step_.outputs,
+                                   [&](const Tensor& output) { return output.operation().get() == &operation; });
+    }
+
+    template <class See>
+    static void visit_bodies(const Operation& operation, const See& see) {
+        for (const Operation::Output& output : operation.outputs)
+            if (output.body.defined()) visit_with_extents(output.body, see);
+    }
+
+    /// Whether it multiplies, reduces, and which factors it has.
+    void look_at(const Operation& operation) {
+        visit_bodies(operation, [&](const Expr& e) {
+            if (e.as<Reduce>()) reducing_.insert(&operation);
+            for (const Read* factor : factors_of(e, operation)) {
+                products_.insert(&operation);
+                factors_.insert(factor->operation.get());
+            }
+        });
+    }
+
+    /// What is made for an overwritten tensor alone, element by element, belongs to its update.
+    void note_update(const Operation& operation) {
+        const bool overwrites = std::ranges::any_of(
+            step_.in_place, [&](const auto& pair) { return pair.first.operation().get() == &operation; });
+        if (!overwrites && !updates_.contains(&operation)) return;
+        updates_.insert(&operation);
+        visit_bodies(operation, [&](const Expr& e) {
+            const Read* read = e.as<Read>();
+            if (read && !read->guarded && std::ranges::equal(read->indices, operation.axes, equal))
+                updates_.insert(read->operation.get());
+        });
+    }
+
+    bool is_value(const Operation& operation) const {
+        if (operation.is_input() || is_result(operation) || updates_.contains(&operation) || is_kept(operation))
+            return false;
+        if (operation.shape.empty() || !has_type(operation, f32)) return false;
+        return products_.contains(&operation) || (!reducing_.contains(&operation) && is_made_of_values(operation));
+    }
+    bool is_made_of_values(const Operation& operation) const {
+        bool found = false;
+        visit_bodies(operation, [&](const Expr& e) {
+            const Read* read = e.as<Read>();
+            found = found || (read && values_.contains(read->operation.get()) &&
+                              std::ranges::equal(read->operation->shape, operation.shape, equal));
+        });
+        return found;
+    }
+
+    /// The operation over what its tensors are now.
+    void declare(const OperationRef& operation) {
+        if (operation->is_input()) return note_copy(operation);
+        const bool rounds = values_.contains(operation.get()) && factors_.contains(operation.get());
+        std::vector<Expr> bodies = schedules::changed_together(schedules::bodies_of(*operation), [&](const Expr& all) {
+            return transform_with_extents(all, [&](const Expr& e) { return over_present(e, *operation); });
+        });
+        if (rounds)
+            for (Expr& body : bodies) body = cast(how_.values, body);
+        const OperationRef declared = schedules::declared_again(*operation, operation->name, bodies);
+        now_[operation.get()] = declared;
+        if (rounds)
+            rounded_.push_back(operation->name);
+        else if (values_.contains(operation.get()))
+            for (int k = 0; k < static_cast<int>(operation->outputs.size()); ++k)
+                stored_.emplace_back(Tensor(declared, k), how_.values);
+        note_copy(operation);
+    }
+
+    /// Products read another tensor instead of one that stays f32.
+    void note_copy(const OperationRef& operation) {
+        if (!factors_.contains(operation.get()) || values_.contains(operation.get()) || is_kept(*operation)) return;
+        const Tensor whole = now(Tensor(operation, 0));
+        if (operation->outputs.size() != 1 || whole.type() != f32) return;
+        const std::string name = operation->name + "_" + std::string(name_of(how_.values));
+        const Tensor copy = compute(
+            name, {whole.shape().begin(), whole.shape().end()},
+            [&](const std::vector<Expr>& at) {
+                return cast(how_.values, whole.read({at.begin(), at.end()}));
+            },
+            operation->where);
+        copies_[whole.operation().get()] = copy.operation();
+        rounded_.push_back(name);
+    }
+
+    Tensor now(const Tensor& tensor) const {
+        const auto found = now_.find(tensor.operation().get());
+        return found == now_.end() ? tensor : Tensor(found->second, tensor.output());
+    }
+
+    Expr over_present(const Expr& e, const Operation& operation) const {
+        if (const Read* read = e.as<Read>()) return read_now(*read, e.type());
+        const std::vector<const Read*> factors = factors_of(e, operation);
+        if (factors.empty()) return {};
+        return transform(e, [&](const Expr& part) -> Expr {
+            const Read* read = part.as<Read>();
+            if (!read || std::ranges::find(factors, read) == factors.end()) return {};
+            const auto copy = copies_.find(read->operation.get());
+            return copy == copies_.end() ? Expr() : read_as(*read, copy->second, part.type());
+        });
+    }
+    Expr read_now(const Read& read, Type type) const {
+        const auto found = now_.find(read.operation.get());
+        return found == now_.end() ? Expr() : read_as(read, found->second, type);
+    }
+    static Expr read_as(const Read& read, const OperationRef& operation, Type type) {
+        Read other = read;
+        other.operation = operation;
+        const Type own = operation->outputs[static_cast<size_t>(read.output)].type;
+        const Expr element = make_expr(own, std::move(other));
+        return own == type ? element : cast(type, element);
+    }
+
+    const schedules::Declared& step_;
+    const MixedPrecision& how_;
+    const std::vector<OperationRef> operations_;  // producers first
+    std::set<const Operation*> reducing_, products_, factors_, updates_, values_;
+    std::map<const Operation*, OperationRef> now_;     // by what was declared
+    std::map<const Operation*, OperationRef> copies_;  // by what is declared now
+    std::vector<std::pair<Tensor, Type>> stored_;
+    std::vector<std::string> rounded_;
+};
+
+}  // namespace
+
+MixedStep mixed_precision(const schedules::Declared& step, const MixedPrecision& how, std::source_location where) {
+    user_check(how.values == f32 || how.values == bf16 || how.values == f16, where,
+               "mixed_precision: values of {}; write bf16, f16 or, to leave all as it is, f32", name_of(how.values));
+    if (how.values == f32) return {.step = step};
+    return Mixing(step, how, where).mixed();
+}
+
+}  // namespace tw
