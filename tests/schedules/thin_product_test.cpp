@@ -45,7 +45,7 @@ TEST_P(ThinProducts, ComputeTheDeclaration) {
         if (random.chance(0.3)) tiles.terms = random.between(1, 9);
         SCOPED_TRACE(fuzz::describe(shape, tiles));
         Schedule s = scheduled(shape, tiles, some);
-        const Match match = shape.activation == Activation::None ? bitwise : near(4);
+        const Match match = shape.activation == Activation::None ? bitwise : near(4, 5e-7);  // of 1 + erf, near 0
         expect_declared(s, integers_for(s.outputs(), shape.operand == e4m3 ? 1 : 4), match);
         parts += tiles.split_k > 1;
         shared += tiles.threads_terms > 1;
