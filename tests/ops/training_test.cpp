@@ -111,6 +111,28 @@ TEST_P(Training, LinearAndRelu) {
     }
 }
 
+TEST_P(Training, GeluSumAndSquaredError) {
+    constexpr int64_t Rows = 5, Columns = 7;
+    Values x = random_values(Rows * Columns, 21), y = random_values(Rows * Columns, 22),
+           goal = random_values(Rows * Columns, 23);
+    for (double& value : x) value = static_cast<float>(value * 3);
+    nn::Tensor tx = leaf({Rows, Columns}, x, "x"), ty = leaf({Rows, Columns}, y, "y");
+    nn::Tensor tgoal = leaf({Rows, Columns}, goal, "goal"), loss = nn::mse_loss(nn::add(nn::gelu(tx), ty), tgoal);
+    nn::backward(loss);
+    auto reference = [&] {
+        double total = 0;
+        for (size_t e = 0; e < x.size(); ++e) {
+            const double error = x[e] / 2 * (1 + std::erf(x[e] / std::sqrt(2.0))) + y[e] - goal[e];
+            total += error * error;
+        }
+        return total / static_cast<double>(x.size());
+    };
+    EXPECT_NEAR(values_of(loss)[0], reference(), 1e-5);
+    expect_finite_differences(tx, x, reference);
+    expect_finite_differences(ty, y, reference);
+    expect_finite_differences(tgoal, goal, reference);
+}
+
 TEST_P(Training, CrossEntropy) {
     constexpr int64_t Batch = 37, Classes = 10;
     Values x = random_values(Batch * Classes, 5);
@@ -274,6 +296,8 @@ TEST_P(Training, Errors) {
     EXPECT_ERROR((nn::linear(x, leaf({5, 3}, random_values(15, 2)), b)), "the weight is [5, 3], the bias [4]");
     EXPECT_ERROR(nn::cross_entropy(x, b), "logits are [4, 3], labels f32 [4]");
     EXPECT_ERROR(nn::cross_entropy(x, labels({1, 2})), "logits are [4, 3], labels i32 [2]");
+    EXPECT_ERROR(nn::add(x, w), "add: x is [4, 3], y [5, 2]; give two of one shape");
+    EXPECT_ERROR(nn::mse_loss(x, w), "mse_loss: x is [4, 3], y [5, 2]; give two of one shape with at least one extent");
     EXPECT_ERROR(nn::check_labels({0, 3, 1}, 3), "label 1 is 3, outside of 0..2");
     EXPECT_ERROR(nn::accuracy(x.to_host(), {0, 1}), "logits are [4, 3], labels [2]");
     EXPECT_ERROR(x.copy_from_host(host_array(f32, {3, 4})), "'x' is f32 [4, 3], the host array f32 [3, 4]");
