@@ -4,10 +4,12 @@
 
 #include <fmt/ranges.h>
 
+#include "ops/attention.h"
 #include "ops/convolution.h"
 #include "ops/layers.h"
 #include "ops/normalization.h"
 #include "ops/optimizer.h"
+#include "ops/views.h"
 #include "support/error.h"
 
 namespace tw::bench {
@@ -45,6 +47,18 @@ struct Making {
     void keep(const std::vector<std::string>& names, const std::vector<nn::Tensor>& all) {
         for (size_t k = 0; k < all.size(); ++k) keep(names[k], all[k]);
     }
+    /// Moments are known as "up.weight.first_moment": what a step makes of a gradient that hardly is one tells nothing
+    /// in its parameter.
+    nn::AdamW adamw(const std::vector<std::string>& names, const std::vector<nn::Tensor>& parameters) {
+        keep(names, parameters);
+        nn::AdamW adamw(parameters, 1e-3);
+        const std::vector<nn::Tensor> states = adamw.states();
+        for (size_t k = 0; k < names.size(); ++k) {
+            keep(names[k] + ".first_moment", states[2 * k]);
+            keep(names[k] + ".second_moment", states[2 * k + 1]);
+        }
+        return adamw;
+    }
     TrainStep compiled(const std::function<std::vector<nn::Tensor>()>& step, const std::vector<std::string>& results) {
         TrainStep made{.step = nn::compile(backend, step, options), .tensors = {}, .sizes = sizes};
         keep(results, made.step.results());
@@ -80,12 +94,45 @@ TrainStep feed_forward(Making make) {
     const nn::LayerNorm norm(make.backend, {width});
     const nn::Linear up(make.backend, width, hidden, make.seed), down(make.backend, hidden, width, make.seed + 1);
     const auto parameters = nn::joined({norm.parameters(), up.parameters(), down.parameters()});
-    make.keep({"norm.weight", "norm.bias", "up.weight", "up.bias", "down.weight", "down.bias"}, parameters);
-    nn::AdamW adamw(parameters, 1e-3);
+    nn::AdamW adamw =
+        make.adamw({"norm.weight", "norm.bias", "up.weight", "up.bias", "down.weight", "down.bias"}, parameters);
     return make.compiled(
         [&] {
             nn::Tensor y = nn::add(x, down(nn::gelu(up(norm(x)))));
             nn::Tensor loss = nn::mse_loss(y, goal);
+            nn::backward(loss);
+            adamw.step();
+            return std::vector{loss, x.grad()};
+        },
+        {"loss", "x.grad"});
+}
+
+/// A block of GPT-2 (Radford et al. 2019): x + out(attention(qkv(norm(x)))), then a feed-forward block of that; mean
+/// squared error, gradients also of x, AdamW. Tokens are rows, those of a sequence one behind the other.
+TrainStep transformer(Making make) {
+    const int64_t batch = make.size("batch"), length = make.size("length"), heads = make.size("heads");
+    const int64_t width = make.size("width"), hidden = make.size("hidden"), rows = batch * length;
+    const nn::Tensor x = make.data("x", {rows, width}).set_requires_grad(), goal = make.data("goal", {rows, width});
+    const nn::LayerNorm norm1(make.backend, {width}), norm2(make.backend, {width});
+    const nn::Linear qkv(make.backend, width, 3 * width, make.seed), out(make.backend, width, width, make.seed + 1),
+        up(make.backend, width, hidden, make.seed + 2), down(make.backend, hidden, width, make.seed + 3);
+    const auto parameters = nn::joined({norm1.parameters(), qkv.parameters(), out.parameters(), norm2.parameters(),
+                                        up.parameters(), down.parameters()});
+    nn::AdamW adamw = make.adamw({"norm1.weight", "norm1.bias", "qkv.weight", "qkv.bias", "out.weight", "out.bias",
+                                  "norm2.weight", "norm2.bias", "up.weight", "up.bias", "down.weight", "down.bias"},
+                                 parameters);
+    auto attend = [&](const nn::Tensor& tokens) {
+        const nn::Tensor all = nn::reshape(qkv(tokens), {batch, length, 3, heads, -1});
+        auto part = [&](int64_t n) {
+            return nn::reshape(nn::slice(all, 2, n, n + 1), {batch, length, heads, width / heads});
+        };
+        return out(nn::reshape(nn::attention(part(0), part(1), part(2), {.causal = true}), {rows, width}));
+    };
+    return make.compiled(
+        [&] {
+            const nn::Tensor y = nn::add(x, attend(norm1(x)));
+            const nn::Tensor z = nn::add(y, down(nn::gelu(up(norm2(y)))));
+            nn::Tensor loss = nn::mse_loss(z, goal);
             nn::backward(loss);
             adamw.step();
             return std::vector{loss, x.grad()};
@@ -132,6 +179,8 @@ const std::map<std::string, Step>& steps() {
     static const std::map<std::string, Step> all{
         {"mlp", {mlp, {{"batch", 128}, {"inputs", 784}, {"hidden", 512}, {"classes", 10}}}},
         {"feed_forward", {feed_forward, {{"tokens", 32768}, {"width", 768}, {"hidden", 3072}}}},
+        {"transformer",
+         {transformer, {{"batch", 32}, {"length", 1024}, {"width", 768}, {"heads", 12}, {"hidden", 3072}}}},
         {"residual", {residual, {{"images", 256}, {"extent", 56}, {"channels", 64}}}},
     };
     return all;

@@ -1,7 +1,9 @@
 #include "codegen/lower.h"
 
 #include <algorithm>
+#include <deque>
 #include <set>
+#include <utility>
 
 #include "codegen/async/async_passes.h"
 #include "codegen/async/choose_tma.h"
@@ -149,17 +151,62 @@ int depth_of(const Tree& tree) {
     return depth;
 }
 
-Lowered lower_all(const Tree& tree, const Target& target, const LowerOptions& options) {
-    Lowered result;
+/// Kernels, but for what lets them overlap, by the numbers of their nests.
+struct Threads {
+    std::vector<std::pair<size_t, ThreadKernel>> kernels;
+    std::vector<std::string> notes;
+};
+
+Threads make_all_threads(const Tree& tree, const Target& target, const LowerOptions& options) {
+    Threads result;
     for (size_t n = 0; n < tree.nests.size(); ++n) {
         const Nest tidy = tidied(tree.nests[n]);
         if (computes_nothing(tidy)) continue;
         ThreadKernel kernel = tidied_to_threads(tree, tidy, target, options, result.notes);
-        if (n < options.headers.size()) kernel.header = options.headers[n];
         kernel = verified("make_threads", std::move(kernel), options);
         for (const ThreadPass& pass : thread_passes) kernel = verified(pass.name, pass.run(kernel), options);
         result.notes.insert(result.notes.end(), kernel.notes.begin(), kernel.notes.end());
         verify_signals(kernel);
+        result.kernels.emplace_back(n, std::move(kernel));
+    }
+    return result;
+}
+
+/// Whoever asks whether a schedule can be lowered, and then lowers it, has it done once: the last trees of this thread
+/// are remembered. They are told apart by what they are made of, which does not change and is kept.
+class Remembered {
+public:
+    const Threads& of(const Tree& tree, const Target& target, const LowerOptions& options) {
+        for (const Entry& entry : last_)
+            if (entry.target == target && is_same(entry.tree, tree)) return entry.threads;
+        constexpr size_t most = 4;
+        if (last_.size() == most) last_.pop_front();
+        return last_.emplace_back(Entry{tree, target, make_all_threads(tree, target, options)}).threads;
+    }
+
+private:
+    struct Entry {
+        Tree tree;
+        Target target;
+        Threads threads;
+    };
+    /// Each step of a schedule makes all of its nests anew.
+    static bool is_same(const Tree& a, const Tree& b) {
+        return a.in_place == b.in_place && a.outputs == b.outputs && a.workspaces == b.workspaces &&
+               std::ranges::equal(a.nests, b.nests,
+                                  [](const Nest& x, const Nest& y) { return x.body.same(y.body) && x.name == y.name; });
+    }
+    std::deque<Entry> last_;
+};
+
+Lowered lower_all(const Tree& tree, const Target& target, const LowerOptions& options) {
+    thread_local Remembered remembered;
+    const Threads threads =
+        options.dump ? make_all_threads(tree, target, options) : remembered.of(tree, target, options);
+    Lowered result{.kernels = {}, .notes = threads.notes};
+    for (const auto& [nest, lowered] : threads.kernels) {
+        ThreadKernel kernel = lowered;
+        if (nest < options.headers.size()) kernel.header = options.headers[nest];
         if (options.printed) options.printed(kernel);
         kernel = verified(last_pass.name, last_pass.run(kernel), options);
         result.kernels.push_back(print_cuda(kernel));

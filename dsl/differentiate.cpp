@@ -6,10 +6,12 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "dsl/adjoints.h"
 #include "dsl/check_gradient_rules.h"
+#include "dsl/check_sizes.h"
 #include "dsl/simplify.h"
 #include "dsl/stage.h"
 #include "dsl/zero_sums.h"
@@ -20,12 +22,6 @@ namespace {
 
 using Key = std::pair<const Operation*, int>;
 Key key_of(const Tensor& tensor) { return {tensor.operation().get(), tensor.output()}; }
-
-std::string shape_text(const std::vector<Expr>& shape) {
-    std::vector<std::string> extents;
-    for (const Expr& extent : shape) extents.push_back(to_string(extent));
-    return fmt::format("[{}]", fmt::join(extents, ", "));
-}
 
 bool equal_shapes(const Tensor& a, const Tensor& b) {
     if (a.rank() != b.rank()) return false;
@@ -441,6 +437,7 @@ Tensor with_gradient(const Tensor& tensor, const std::vector<Tensor>& inputs, co
         where);
     auto ruled = std::make_shared<Operation>(*copy.operation());
     ruled->gradient = std::make_shared<const GradientRule>(GradientRule{inputs, function, where});
+    std::tie(ruled->own_schedule, ruled->own_result) = std::tie(operation.own_schedule, operation.own_result);
     return Tensor(ruled, 0);
 }
 

@@ -39,6 +39,8 @@ struct Target {
     bool has_wgmma = false;                ///< wgmma.mma_async: of Hopper alone, in its own feature set
     bool has_setmaxnreg = false;           ///< by which roles give and take registers
     bool has_programmatic_launch = false;  ///< kernels may start while the one before ends
+
+    bool operator==(const Target&) const = default;
 };
 
 /// Knows sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100a, sm_120a. Throws Error listing them otherwise.

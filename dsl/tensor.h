@@ -31,6 +31,7 @@ struct Axis {
 };
 
 struct GradientRule;  // a derivative of the user's own: differentiate.h
+struct OwnSchedule;   // a schedule of the user's own: own_schedule.h
 
 /// Where an operation came from and what it computes.
 struct Operation {
@@ -45,6 +46,8 @@ struct Operation {
     std::vector<Output> outputs;
     std::vector<Expr> strides;  ///< inputs: elements between neighbours, a dimension; dense row-major if empty
     std::shared_ptr<const GradientRule> gradient;  ///< nullptr: differentiation derives it
+    std::shared_ptr<const OwnSchedule> own_schedule = {};  ///< if it is a result of a part that has one,
+    int own_result = 0;                                    ///< and which of them
     std::source_location where;
     bool is_input() const { return !outputs[0].body.defined(); }
 };

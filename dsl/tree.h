@@ -76,6 +76,7 @@ public:
     Stmt() = default;
     explicit Stmt(std::shared_ptr<const StmtNode> node) : node_(std::move(node)) {}
     bool defined() const { return node_ != nullptr; }
+    bool same(const Stmt& other) const { return node_ == other.node_; }
     const StmtNode& operator*() const { return *node_; }
     template <class T>
     const T* as() const;

@@ -45,7 +45,7 @@ void require_same_outputs(const std::string& what, const Program& program, const
 
 std::string name_of(Provenance origin) {
     constexpr const char* names[] = {"pinned",       "added",   "tuned", "tuned for its bucket",
-                                     "by the model", "by rule", "plain"};
+                                     "by the model", "by rule", "plain", "own"};
     return names[static_cast<int>(origin)];
 }
 

@@ -19,9 +19,10 @@ enum class Provenance {
     Bucket,  ///< choose_schedule, with the picks of the record of a declaration like it
     Model,   ///< choose_schedule, with picks that the model of time expects to be faster by far
     Rule,    ///< choose_schedule
-    Plain    ///< a thread for each element
+    Plain,   ///< a thread for each element
+    Own      ///< the schedule of a part of a step that has one of its own (own_schedule.h), which nothing else replaces
 };
-/// "pinned", "added", "tuned", "tuned for its bucket", "by the model", "by rule", "plain".
+/// "pinned", "added", "tuned", "tuned for its bucket", "by the model", "by rule", "plain", "own".
 std::string name_of(Provenance origin);
 
 /// What select() may take. All that is left out is not asked.

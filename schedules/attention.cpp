@@ -144,6 +144,7 @@ bool reads_beside(const Attention& attention) {
 }
 
 void check_tiles(const AttentionShape& shape, const AttentionTiles& tiles, std::source_location where) {
+    check_attention(shape, where);
     const std::string of = "attention tiles";
     require_tiles_of_units(of, {.rows = tiles.rows, .keys = tiles.keys, .heads = tiles.heads}, shape.heads, where);
     require_sizes(of, {{"stages", tiles.stages}, {"query_stages", tiles.query_stages}}, where);

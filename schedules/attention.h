@@ -74,12 +74,15 @@ struct AttentionOperands {
 /// that tiles which it masks are left out. With a rule for weights, values are multiplied by what it makes of p. With
 /// sinks, f32 [heads], the softmax of a head divides by exp(sinks[h]) more, which has no value (attention sinks; Xiao
 /// et al. 2024), and so does lse. Throws Error, at the caller's line, if heads are no multiple of the group, sinks or
-/// operands have another shape or type, a rule gives no f32, or as check_attention.
+/// operands have another shape or type, a rule gives no f32, or as check_attention_sizes. The formula stands for any
+/// float type, f32 too; tensor cores take what check_attention lets pass.
 Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule = {}, bool rule_skips = false,
                             const WeightRule& weight_rule = {}, const Tensor& sinks = {},
                             const AttentionOperands& operands = {}, TW_HERE);
-/// Throws Error unless sizes are positive, heads a multiple of the group, depth and width multiples of 8 up to 256, the
-/// type bf16 or f16, and keys_before, if it is not 0, that of causal rows.
+/// Throws Error unless sizes are positive, heads a multiple of the group, and keys_before, if it is not 0, that of
+/// causal rows.
+void check_attention_sizes(const AttentionShape& shape, TW_HERE);
+/// Also unless depth and width are multiples of 8 up to 256, and the type bf16 or f16.
 void check_attention(const AttentionShape& shape, TW_HERE);
 /// `given`, which is an input of that name if it is undefined. Throws Error if it has another shape or type.
 Tensor operand_of_attention(const Tensor& given, const std::string& name, Type type, const Shape& shape, TW_HERE);

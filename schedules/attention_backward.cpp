@@ -10,8 +10,7 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t rows_of_warpgroup = 64, bytes_of_rings = 196608;
-constexpr int64_t neighbours = 8, threads_of_delta = 128;
+constexpr int64_t rows_of_warpgroup = 64, bytes_of_rings = 196608, neighbours = 8, threads_of_delta = 128;
 
 }  // namespace
 
@@ -443,6 +442,7 @@ Schedule attention_gradients_schedule(const AttentionShape& shape, const Gradien
 
 Schedule attention_gradients_schedule(const AttentionGradients& gradients, const AttentionShape& shape,
                                       const GradientTiles& tiles, const Target& target, std::source_location where) {
+    check_attention(shape, where);
     require_tiles_of_units(tiles, where);
     return GradientSchedule(gradients, shape, tiles, target, where).run();
 }

@@ -48,6 +48,7 @@ AttentionInParts declare_attention_in_parts(const AttentionShape& shape, int64_t
     user_check(is_decode(shape), where,
                "attention in parts: {} rows{}{}; declare one row that sees all keys, with rows in front of heads",
                shape.rows, shape.causal ? ", causal" : "", shape.heads_first ? ", heads in front of them" : "");
+    check_attention(shape);
     const Attention whole = declare_attention(shape, {}, false, {}, rules.sinks, operands);
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     const int64_t T = keys_of_part, C = divided(N, T), keys = N;

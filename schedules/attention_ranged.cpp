@@ -33,6 +33,7 @@ RangedAttention declare_ranged_attention(const AttentionShape& shape, const Varl
                   {{"rows", tiles.rows}, {"keys", tiles.keys}, {"stages", tiles.stages}, {"heads", tiles.heads}},
                   where);
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
+    check_attention(shape);
     const Attention whole = declare_attention(shape, {}, false, {}, rules.sinks, operands);
     auto named = [&](const char* name) { return name + operands.suffix; };
     RangedAttention r;

@@ -107,21 +107,26 @@ void check_sinks(int64_t heads, const Tensor& sinks, std::source_location where)
                name_of(sinks.type()), sinks.rank(), heads);
 }
 
-void check_attention(const AttentionShape& shape, std::source_location where) {
+void check_attention_sizes(const AttentionShape& shape, std::source_location where) {
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
     require_sizes("attention", {{"batch", B}, {"heads", H}, {"rows", S}, {"keys", N}, {"depth", D}, {"width", E}},
                   where);
     user_check(G >= 1 && H % G == 0, where, "attention: {} heads are no multiple of a group of {}", H, G);
+    user_check(is_float(type), where, "attention: operands of {}; cast them to a float type", name_of(type));
+    user_check(causal || before == 0, where,
+               "attention: keys_before = {} of rows that see all keys; set causal, or leave keys_before out", before);
+}
+
+void check_attention(const AttentionShape& shape, std::source_location where) {
+    check_attention_sizes(shape, where);
     constexpr int64_t most = 256, of_boxes = 8;
-    for (const auto& [name, extent] : {std::pair("depth", D), std::pair("width", E)})
+    for (const auto& [name, extent] : {std::pair("depth", shape.depth), std::pair("width", shape.width)})
         user_check(
             extent % of_boxes == 0 && extent <= most, where,
             "attention: {} {}; heads have a multiple of 8 elements, 16 bytes, up to 256: fill them up with zeros", name,
             extent);
-    user_check(type == bf16 || type == f16, where,
-               "attention: operands of {}; tensor cores multiply bf16 or f16 here, so cast them", name_of(type));
-    user_check(causal || before == 0, where,
-               "attention: keys_before = {} of rows that see all keys; set causal, or leave keys_before out", before);
+    user_check(shape.type == bf16 || shape.type == f16, where,
+               "attention: operands of {}; tensor cores multiply bf16 or f16 here, so cast them", name_of(shape.type));
 }
 
 namespace {
@@ -170,7 +175,7 @@ Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, 
                             std::source_location where) {
     CalledFrom caller(where);
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
-    check_attention(shape);
+    check_attention_sizes(shape);
     check_sinks(H, sinks);
     Attention a;
     a.suffix = operands.suffix;

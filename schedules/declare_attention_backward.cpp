@@ -158,7 +158,7 @@ AttentionGradients declare_attention_gradients(const AttentionShape& shape, cons
                                                std::source_location where) {
     CalledFrom caller(where);
     const auto& [B, H, S, N, D, E, G, causal, type, before, heads_first] = shape;
-    check_attention(shape);
+    check_attention_sizes(shape);
     check_sinks(H, sinks);
     auto named = [&](const char* name) { return name + saved.suffix; };
     AttentionGradients a;

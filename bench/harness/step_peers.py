@@ -11,6 +11,7 @@ from torch import nn
 from harness import bursts, operands
 
 LOOSEST = 1.5  # times the error of PyTorch's own step
+UPDATE = 1e-3  # of an optimizer in f32 beside its formula, relative to what it changes, of parameters as large as 1
 ROUNDINGS = {"f32": 1e-5, "bf16": 2.0**-8}  # which is no error of either side: relative, of a tensor as a whole
 
 
@@ -23,6 +24,25 @@ class FeedForward(nn.Module):
 
     def forward(self, x):
         return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+class Transformer(nn.Module):
+    def __init__(self, sizes):
+        super().__init__()
+        width, hidden = sizes["width"], sizes["hidden"]
+        self.shape = (sizes["batch"], sizes["length"], 3, sizes["heads"], width // sizes["heads"])
+        self.norm1 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width)
+        self.up = nn.Linear(width, hidden)
+        self.down = nn.Linear(hidden, width)
+
+    def forward(self, x):
+        q, k, v = (part.transpose(1, 2) for part in self.qkv(self.norm1(x)).view(self.shape).unbind(2))
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(x.shape)
+        y = x + self.out(attended)
+        return y + self.down(F.gelu(self.up(self.norm2(y))))
 
 
 class Residual(nn.Module):
@@ -64,6 +84,7 @@ def squared_error(module, data):
 
 
 STEPS = {"mlp": (mlp, cross_entropy, momentum), "feed_forward": (FeedForward, squared_error, adamw),
+         "transformer": (Transformer, squared_error, adamw),
          "residual": (Residual, squared_error, momentum)}
 
 
@@ -89,7 +110,7 @@ class Step:
         if any(tensor.dim() == 4 for tensor in before.values()):
             self.module.to(memory_format=torch.channels_last)
         self.data = {key: channels_first(tensor.long() if key == "labels" else tensor.to(wide))
-                     for key, tensor in before.items() if key not in known}
+                     for key, tensor in before.items() if key not in known and key not in moments_of(known)}
         self.wants_x = "goal" in self.data  # a block in the middle of a network
         self.data["x"].requires_grad_(self.wants_x)
         self.optimizer = optimizer(list(self.module.parameters()))
@@ -113,9 +134,27 @@ class Step:
         """What one run has made, by the names of ours."""
         made = {key: channels_last(parameter.detach()) for key, parameter in self.module.named_parameters()}
         made["loss"] = self.loss.detach()
+        if isinstance(self.optimizer, torch.optim.AdamW):
+            for key, parameter in self.module.named_parameters():
+                state = self.optimizer.state[parameter]
+                made |= zip(moments_of([key]), (state["exp_avg"], state["exp_avg_sq"]))
         if self.wants_x:
             made["x.grad"] = channels_last(self.data["x"].grad)
         return made
+
+
+def moments_of(parameters):
+    return [f"{key}.{moment}_moment" for key in parameters for moment in ("first", "second")]
+
+
+def adamw_of_own_moments(key, before, after):
+    """What the first step makes of a parameter, in float64, by the moments that it has made. Where a gradient is as
+    small as epsilon, its rounding moves the parameter as far as all of it: gradients are compared in moments."""
+    options = adamw([torch.zeros(1, dtype=torch.float64, requires_grad=True)]).param_groups[0]
+    beta1, beta2 = options["betas"]
+    first, second = (after[name].double() for name in moments_of([key]))
+    update = first / (1 - beta1) / ((second / (1 - beta2)).sqrt() + options["eps"])
+    return before[key].double() * (1 - options["lr"] * options["weight_decay"]) - options["lr"] * update
 
 
 def distance(got, exact, start):
@@ -134,9 +173,13 @@ def verdict(step, sizes, before, after, values):
     exact, theirs = exact.after(), theirs.after()
     correct, worst = True, (0.0, "")
     for name, reference in exact.items():
-        own = distance(after[name], reference, before.get(name))
-        peer = distance(theirs[name], reference, before.get(name))
-        allowed = LOOSEST * peer + ROUNDINGS[values]
+        if f"{name}.first_moment" in exact:
+            own = distance(after[name], adamw_of_own_moments(name, before, after), before[name])
+            peer, allowed = 0, UPDATE
+        else:
+            start = before.get(name) if "_moment" not in name else None
+            own, peer = distance(after[name], reference, start), distance(theirs[name], reference, start)
+            allowed = LOOSEST * peer + ROUNDINGS[values]
         correct = correct and own <= allowed
         worst = max(worst, (own / allowed, f"{name} errs by {own:.2g}, PyTorch by {peer:.2g}"))
     return correct, worst[1]

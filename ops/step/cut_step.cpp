@@ -81,9 +81,7 @@ private:
     }
     bool makes_for(int maker, int group) const {
         for (int node : nodes(maker)) {
-            const auto& operation = graph_.nodes[static_cast<size_t>(node)].operation;
-            for (size_t k = 0; k < operation->outputs.size(); ++k) {
-                const Tensor tensor(operation, static_cast<int>(k));
+            for (const Tensor& tensor : graph_.nodes[static_cast<size_t>(node)].made()) {
                 const auto readers = graph_.readers.find(key_of(tensor));
                 const bool others =
                     readers != graph_.readers.end() && std::ranges::any_of(readers->second, [&](int reader) {
@@ -142,6 +140,9 @@ private:
         return std::ranges::any_of(neighbours, [&](const auto& other) { return join(other.second, group); });
     }
     bool join(int one, int other) {
+        for (int group : {one, other})
+            if (const auto& own = graph_.nodes[static_cast<size_t>(nodes(group)[0])].own_schedule)
+                return leave(one, other, fmt::format("'{}' has a schedule of its own", own->name));
         if (nodes(one).size() + nodes(other).size() > most_nodes) return leave(one, other, "they are too many");
         if (runs_between(one, other) || runs_between(other, one))
             return leave(one, other, "something has to run between them");

@@ -13,8 +13,11 @@ struct GroupDeclaration {
     std::vector<Tensor> writes;    ///< what its outputs are in the step
     std::vector<Tensor> inputs;    ///< of the declaration
     std::vector<Tensor> reads;     ///< what these are in the step
+    /// Of a part, which is a group by itself: its own, and what it gets.
+    std::shared_ptr<const OwnSchedule> own_schedule = {};
+    std::vector<Tensor> operands = {};
 
-    /// Equal for equal declarations.
+    /// Equal for equal declarations that are scheduled alike.
     std::string text() const;
 };
 

@@ -24,6 +24,8 @@ public:
     void run(const StepGroup& group) {
         Bindings bindings;
         for (size_t k = 0; k < group.reads.size(); ++k) bindings.inputs[group.inputs[k]] = load(group.reads[k]);
+        for (const auto& operation : operations_of(group.declared.outputs))
+            if (operation->is_input()) reshape(bindings.inputs.at(operation->name), operation->shape);
         const std::vector<HostArray> made = interpret_plain(group.declared.outputs, bindings);
         for (size_t k = 0; k < made.size(); ++k) store(group.writes[k], made[k]);
         for (const StepWorkspace& workspace : group.workspaces)
@@ -40,6 +42,14 @@ public:
     }
 
 private:
+    /// An input lies where a tensor of another shape does.
+    static void reshape(HostArray& array, const std::vector<Expr>& shape) {
+        std::vector<int64_t> extents;
+        for (const Expr& extent : shape) extents.push_back(require_constant(extent));
+        if (extents == array.shape) return;
+        array.strides = dense_strides(extents);
+        array.shape = std::move(extents);
+    }
     static HostArray bound(const HostArray& declared, const std::string& name, const Bindings& bindings) {
         std::vector<Expr> shape, strides;
         for (int64_t extent : declared.shape) shape.push_back(tw::integer(extent));

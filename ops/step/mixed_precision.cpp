@@ -9,6 +9,7 @@
 #include "dsl/stage.h"
 #include "ops/step/step_graph.h"
 #include "schedules/replace_tensors.h"
+#include "schedules/views.h"
 #include "schedules/window_terms.h"
 #include "support/error.h"
 
@@ -58,12 +59,15 @@ std::string without_number(const std::string& name) {
 class Mixing {
 public:
     Mixing(const schedules::Declared& step, const MixedPrecision& how, std::source_location where)
-        : step_(step), how_(how), operations_(operations_of(step.outputs)) {
+        : step_(step), how_(how), operations_(operations_of_step(step.outputs)) {
         for (const std::string& name : how.keep)
             user_check(std::ranges::any_of(operations_, [&](const auto& operation) { return keeps(*operation, name); }),
                        where, "mixed_precision: the step has no tensor '{}' to keep; name one of its operations", name);
-        for (const OperationRef& operation : operations_) look_at(*operation);
-        for (auto each = operations_.rbegin(); each != operations_.rend(); ++each) note_update(**each);
+        for (const OperationRef& operation : operations_of(step.outputs)) look_at(*operation);
+        for (auto each = operations_.rbegin(); each != operations_.rend(); ++each) {
+            note_update(**each);
+            note_viewed_factor(**each);
+        }
         for (const OperationRef& operation : operations_)
             if (is_value(*operation)) values_.insert(operation.get());
     }
@@ -120,7 +124,24 @@ private:
         });
     }
 
+    bool is_view(const Operation& operation) const {
+        return schedules::is_view(operation) && !is_result(operation) && !operation.own_schedule;
+    }
+    /// The tensor that a view reads.
+    static const Read& viewed(const Operation& view) {
+        const Read* found = nullptr;
+        visit_bodies(view, [&](const Expr& e) {
+            if (const Read* read = e.as<Read>()) found = read;
+        });
+        return *found;
+    }
+    /// What a view has is a factor where the view is one.
+    void note_viewed_factor(const Operation& operation) {
+        if (factors_.contains(&operation) && is_view(operation)) factors_.insert(viewed(operation).operation.get());
+    }
+
     bool is_value(const Operation& operation) const {
+        if (is_view(operation)) return values_.contains(viewed(operation).operation.get());
         if (operation.is_input() || is_result(operation) || updates_.contains(&operation) || is_kept(operation))
             return false;
         if (operation.shape.empty() || !has_type(operation, f32)) return false;
@@ -131,14 +152,22 @@ private:
         visit_bodies(operation, [&](const Expr& e) {
             const Read* read = e.as<Read>();
             found = found || (read && values_.contains(read->operation.get()) &&
-                              std::ranges::equal(read->operation->shape, operation.shape, equal));
+                              num_elements(*read->operation) <= num_elements(operation));
         });
         return found;
+    }
+
+    static int64_t num_elements(const Operation& operation) {
+        int64_t count = 1;
+        for (const Expr& extent : operation.shape) count *= as_constant(extent).value_or(1);
+        return count;
     }
 
     /// The operation over what its tensors are now.
     void declare(const OperationRef& operation) {
         if (operation->is_input()) return note_copy(operation);
+        if (operation->own_schedule) return declare_part(*operation);
+        if (is_view(*operation)) return declare_view(operation);
         const bool rounds = values_.contains(operation.get()) && factors_.contains(operation.get());
         std::vector<Expr> bodies = schedules::changed_together(schedules::bodies_of(*operation), [&](const Expr& all) {
             return transform_with_extents(all, [&](const Expr& e) { return over_present(e, *operation); });
@@ -155,19 +184,72 @@ private:
         note_copy(operation);
     }
 
+    /// Of what it reads, of that one's type; and of its copy.
+    void declare_view(const OperationRef& view) {
+        const Tensor read = now({viewed(*view).operation, viewed(*view).output});
+        const OperationRef declared = view_of(*view, read);
+        now_[view.get()] = declared;
+        if (const auto copy = copies_.find(read.operation().get()); copy != copies_.end())
+            copies_[declared.get()] = view_of(*view, Tensor(copy->second, 0));
+    }
+    static OperationRef view_of(const Operation& view, const Tensor& read) {
+        const Expr body = transform_with_extents(view.outputs[0].body, [&](const Expr& e) -> Expr {
+            if (e.as<FloatConstant>()) return constant(read.type(), e.as<FloatConstant>()->value);
+            if (const Select* select = e.as<Select>(); select && is_float(e.type()))
+                return tw::select(select->condition, select->yes, select->no);
+            const Read* element = e.as<Read>();
+            if (!element) return {};
+            Read other = *element;
+            other.operation = read.operation();
+            other.output = read.output();
+            return make_expr(read.type(), std::move(other));
+        });
+        return schedules::declared_again(view, view.name, {body});
+    }
+
+    /// Once for all of its results: over operands of 16 bits where they are factors.
+    void declare_part(const Operation& result) {
+        const OwnSchedule& own = *result.own_schedule;
+        const auto [entry, is_new] = parts_.try_emplace(&own);
+        if (is_new) entry->second = part_over(own);
+        const Tensor made = entry->second.at(static_cast<size_t>(result.own_result));
+        const Type type = result.outputs[0].type;
+        const bool is_wide = is_result(result) && made.type() != type;
+        now_[&result] = is_wide ? as_type(type, made, result.name).operation() : made.operation();
+        if (made.type() != type && !is_wide) rounded_.push_back(result.name);
+    }
+    std::vector<Tensor> part_over(const OwnSchedule& own) {
+        std::vector<Tensor> operands, as_declared;
+        for (const Tensor& operand : own.operands) {
+            const Tensor present = now(operand);
+            const auto copy = copies_.find(present.operation().get());
+            const bool is_factor = factors_.contains(operand.operation().get());
+            operands.push_back(is_factor && copy != copies_.end() ? Tensor(copy->second, 0) : present);
+            as_declared.push_back(as_type(operand.type(), present, operand.name()));
+        }
+        try {
+            return with_schedule(own.name, operands, own.declare, own.schedule, own.where);
+        } catch (const Error&) {  // it is declared for some types alone
+            return with_schedule(own.name, as_declared, own.declare, own.schedule, own.where);
+        }
+    }
+    static Tensor as_type(Type type, const Tensor& tensor, const std::string& name) {
+        if (tensor.type() == type) return tensor;
+        return compute(
+            name, {tensor.shape().begin(), tensor.shape().end()},
+            [&](const std::vector<Expr>& at) {
+                return cast(type, tensor.read({at.begin(), at.end()}));
+            },
+            tensor.operation()->where);
+    }
+
     /// Products read another tensor instead of one that stays f32.
     void note_copy(const OperationRef& operation) {
         if (!factors_.contains(operation.get()) || values_.contains(operation.get()) || is_kept(*operation)) return;
         const Tensor whole = now(Tensor(operation, 0));
         if (operation->outputs.size() != 1 || whole.type() != f32) return;
         const std::string name = operation->name + "_" + std::string(name_of(how_.values));
-        const Tensor copy = compute(
-            name, {whole.shape().begin(), whole.shape().end()},
-            [&](const std::vector<Expr>& at) {
-                return cast(how_.values, whole.read({at.begin(), at.end()}));
-            },
-            operation->where);
-        copies_[whole.operation().get()] = copy.operation();
+        copies_[whole.operation().get()] = as_type(how_.values, whole, name).operation();
         rounded_.push_back(name);
     }
 
@@ -203,8 +285,9 @@ private:
     const MixedPrecision& how_;
     const std::vector<OperationRef> operations_;  // producers first
     std::set<const Operation*> reducing_, products_, factors_, updates_, values_;
-    std::map<const Operation*, OperationRef> now_;     // by what was declared
-    std::map<const Operation*, OperationRef> copies_;  // by what is declared now
+    std::map<const OwnSchedule*, std::vector<Tensor>> parts_;  // what their results are now
+    std::map<const Operation*, OperationRef> now_;             // by what was declared
+    std::map<const Operation*, OperationRef> copies_;          // by what is declared now
     std::vector<std::pair<Tensor, Type>> stored_;
     std::vector<std::string> rounded_;
 };

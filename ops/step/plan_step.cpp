@@ -36,6 +36,7 @@ private:
     StepValue& value_for(const Tensor& tensor) { return plan_.values[static_cast<size_t>(index_of(tensor))]; }
 
     static std::string name_of(const StepNode& node) {
+        if (node.own_schedule) return node.own_schedule->name;
         return node.is_copy ? "copy of " + node.operation->name : node.operation->name;
     }
 
@@ -110,16 +111,37 @@ private:
     StepPlan plan_;
 };
 
+/// The graph in which parts whose schedules refuse are what they are made of, and why they do.
+std::pair<StepGraph, std::vector<std::string>> graph_of(const MixedStep& mixed, GroupSchedules& schedules,
+                                                        std::source_location where) {
+    OpenedParts opened;
+    std::vector<std::string> refused;
+    while (true) {
+        StepGraph graph = step_graph(mixed.step, opened, where);
+        for (const auto& [tensor, type] : mixed.stored) graph.stored[key_of(tensor)] = type;
+        const size_t before = opened.size();
+        for (size_t node = 0; node < graph.nodes.size(); ++node) {
+            const auto& own = graph.nodes[node].own_schedule;
+            if (!own) continue;
+            const GroupSchedule& schedule = schedules.of(declare_group(graph, {static_cast<int>(node)}));
+            if (schedule.selection || !opened.insert(own.get()).second) continue;
+            refused.push_back(
+                fmt::format("{} is what it is made of, since its schedule refuses: {}", own->name, schedule.problem));
+        }
+        if (opened.size() == before) return {std::move(graph), std::move(refused)};
+    }
+}
+
 }  // namespace
 
 StepPlan plan_step(const schedules::Declared& step, const Target& target, const Registry& registry,
                    const StepOptions& options, std::source_location where) {
     CalledFrom caller(where);
     MixedStep mixed = mixed_precision(step, options.mixed, where);
-    StepGraph graph = step_graph(mixed.step, where);
-    for (const auto& [tensor, type] : mixed.stored) graph.stored[key_of(tensor)] = type;
     GroupSchedules schedules(registry, target, options.preferences);
+    const auto [graph, refused] = graph_of(mixed, schedules, where);
     StepPlan plan = Planning(graph, schedules).plan();
+    plan.apart.insert(plan.apart.begin(), refused.begin(), refused.end());
     plan.rounded = std::move(mixed.rounded);
     return plan;
 }

@@ -1,31 +1,21 @@
 #include "ops/step/step_graph.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
+#include <optional>
 #include <set>
 
 #include <fmt/ranges.h>
 
 #include "dsl/check_sizes.h"
+#include "schedules/views.h"
 #include "support/error.h"
 
 namespace tw {
 namespace {
 
 using OperationRef = std::shared_ptr<const Operation>;
-
-/// Whether each element is one of another tensor, or a constant, by where it stands alone.
-bool is_view(const Operation& operation) {
-    if (operation.is_input() || operation.outputs.size() != 1) return false;
-    int reads = 0;
-    bool moves = true;
-    visit_with_extents(operation.outputs[0].body, [&](const Expr& e) {
-        const bool number = e.as<IntConstant>() || e.as<FloatConstant>();
-        const bool place = !is_float(e.type()) && (e.as<Variable>() || e.as<Unary>() || e.as<Binary>());
-        if (e.as<Read>()) ++reads;
-        moves = moves && (number || place || e.as<Read>() || e.as<Select>());
-    });
-    return moves && reads == 1;
-}
 
 template <class See>
 void visit_reads(const Operation& operation, const See& see) {
@@ -90,16 +80,17 @@ void check_constant(const Operation& operation, std::source_location where) {
 
 class Making {
 public:
-    Making(const schedules::Declared& step, std::source_location where) : where_(where) {
+    Making(const schedules::Declared& step, const OpenedParts& opened, std::source_location where)
+        : opened_(opened), where_(where) {
         user_check(!step.outputs.empty(), where, "plan_step: no results; name what the step computes");
         graph_.results = step.outputs;
-        const std::vector<OperationRef> operations = operations_of(step.outputs);
+        const std::vector<OperationRef> operations = operations_of_step(step.outputs, opened);
         for (const OperationRef& operation : operations) check_constant(*operation, where);
         for (const OperationRef& operation : operations)
             if (operation->is_input()) graph_.inputs.emplace_back(operation, 0);
         check_names();
-        for (const OperationRef& operation : operations)
-            if (!operation->is_input() && (!is_view(*operation) || is_result(operation))) add(operation);
+        note_parts(operations);
+        for (const OperationRef& operation : operations) add_any(operation);
         for (const auto& [out, in] : step.in_place) overwrite(out, in);
     }
     StepGraph graph() && { return std::move(graph_); }
@@ -107,6 +98,56 @@ public:
 private:
     bool is_result(const OperationRef& operation) const {
         return std::ranges::any_of(graph_.results, [&](const Tensor& r) { return r.operation() == operation; });
+    }
+    bool is_of_part(const Operation& operation) const {
+        return operation.own_schedule && !opened_.contains(operation.own_schedule.get());
+    }
+    bool is_seen_through(const OperationRef& operation) const {
+        return schedules::is_view(*operation) && !is_result(operation) && !is_of_part(*operation);
+    }
+
+    void note_parts(const std::vector<OperationRef>& operations) {
+        for (const OperationRef& operation : operations)
+            if (is_of_part(*operation))
+                graph_.results_of_parts.try_emplace({operation->own_schedule.get(), operation->own_result}, operation,
+                                                    0);
+        for (Tensor& result : graph_.results) result = graph_.known(result);
+    }
+
+    void add_any(const OperationRef& operation) {
+        if (operation->is_input()) return;
+        if (is_of_part(*operation))
+            add_part(operation);
+        else if (is_seen_through(operation))
+            note_reshaped(operation);
+        else
+            add(operation);
+    }
+    /// Once for all of its results.
+    void add_part(const OperationRef& operation) {
+        const auto& own = operation->own_schedule;
+        for (const StepNode& node : graph_.nodes)
+            if (node.own_schedule == own) return;
+        StepNode node{.operation = operation, .own_schedule = own, .makes = {}, .views = {}, .reads = {}};
+        const auto of_part = [&](const auto& each) { return each.first.first == own.get(); };
+        int count = 0;
+        for (const auto& each : graph_.results_of_parts)
+            if (of_part(each)) count = each.first.second + 1;
+        node.makes.resize(static_cast<size_t>(count));
+        for (const auto& each : graph_.results_of_parts)
+            if (of_part(each)) node.makes[static_cast<size_t>(each.first.second)] = each.second;
+        std::set<TensorKey> known;
+        for (const Tensor& operand : own->operands) see(operand, node, known);
+        add(std::move(node));
+    }
+    void note_reshaped(const OperationRef& view) {
+        std::optional<Tensor> from = schedules::reshaped_from(*view);
+        if (!from) return;
+        if (const auto further = graph_.reshaped.find(from->operation().get()); further != graph_.reshaped.end())
+            from = further->second;
+        else if (is_seen_through(from->operation()))
+            return;
+        graph_.reshaped.emplace(view.get(), graph_.known(*from));
     }
 
     void check_names() const {
@@ -125,31 +166,32 @@ private:
     }
 
     int add(const OperationRef& operation) {
-        StepNode node;
-        node.operation = operation;
+        StepNode node{.operation = operation, .own_schedule = {}, .makes = {}, .views = {}, .reads = {}};
         std::set<TensorKey> known;
         read_through(*operation, node, known);
+        for (size_t k = 0; k < operation->outputs.size(); ++k) node.makes.emplace_back(operation, static_cast<int>(k));
         return add(std::move(node));
     }
     int add(StepNode node) {
-        const Operation* operation = node.operation.get();
         const int index = static_cast<int>(graph_.nodes.size());
         for (const Tensor& tensor : node.reads) graph_.readers[key_of(tensor)].push_back(index);
-        graph_.makers[operation] = index;
+        for (const Tensor& tensor : node.made()) graph_.makers[tensor.operation().get()] = index;
         graph_.nodes.push_back(std::move(node));
         return index;
     }
     void read_through(const Operation& operation, StepNode& node, std::set<TensorKey>& known) const {
-        visit_reads(operation, [&](const Read& read) {
-            const Tensor tensor{read.operation, read.output};
-            if (!known.insert(key_of(tensor)).second) return;
-            if (!is_view(*read.operation)) {
-                node.reads.push_back(tensor);
-                return;
-            }
-            read_through(*read.operation, node, known);
-            node.views.push_back(read.operation);
-        });
+        visit_reads(operation, [&](const Read& read) { see({read.operation, read.output}, node, known); });
+    }
+    void see(const Tensor& read, StepNode& node, std::set<TensorKey>& known) const {
+        const Tensor tensor = graph_.known(read);
+        if (!known.insert(key_of(tensor)).second) return;
+        const OperationRef& operation = tensor.operation();
+        if (operation->is_input() || !is_seen_through(operation)) {
+            node.reads.push_back(tensor);
+            return;
+        }
+        read_through(*operation, node, known);
+        node.views.push_back(operation);
     }
 
     void overwrite(const Tensor& out, const Tensor& in) {
@@ -186,7 +228,8 @@ private:
     bool is_safe(int maker, const Tensor& in) {
         const StepNode& node = graph_.nodes[maker];
         const auto reads_it = [&](const OperationRef& view) { return reads(*view, in); };
-        if (std::ranges::any_of(node.views, reads_it) || !reads_own_element(*node.operation, in)) return false;
+        if (node.own_schedule || std::ranges::any_of(node.views, reads_it)) return false;
+        if (!reads_own_element(*node.operation, in)) return false;
         return !is_needed_by_readers(maker, in);
     }
     /// Whether one that reads the input has to come behind the node.
@@ -199,9 +242,8 @@ private:
         while (!open.empty()) {
             const int node = open.back();
             open.pop_back();
-            const auto& operation = graph_.nodes[node].operation;
-            for (size_t k = 0; k < operation->outputs.size(); ++k)
-                for (int reader : graph_.readers[{operation.get(), static_cast<int>(k)}]) reach(reader);
+            for (const Tensor& made : graph_.nodes[node].made())
+                for (int reader : graph_.readers[key_of(made)]) reach(reader);
             for (const auto& [first, second] : graph_.before)
                 if (first == node) reach(second);
         }
@@ -219,14 +261,42 @@ private:
         for (Tensor& result : graph_.results)
             if (result.same(out)) result = copy;
         // of its memory, even of a view
-        return add({.operation = copy.operation(), .views = {}, .reads = {out}, .is_copy = true});
+        return add({.operation = copy.operation(), .makes = {copy}, .views = {}, .reads = {out}, .is_copy = true});
     }
 
+    const OpenedParts& opened_;
     const std::source_location where_;
     StepGraph graph_;
 };
 
 }  // namespace
+
+std::vector<Tensor> StepNode::made() const {
+    std::vector<Tensor> result;
+    std::ranges::copy_if(makes, std::back_inserter(result), &Tensor::defined);
+    return result;
+}
+
+std::vector<OperationRef> operations_of_step(const std::vector<Tensor>& outputs, const OpenedParts& opened) {
+    std::vector<OperationRef> order;
+    std::set<const Operation*> seen;
+    std::function<void(const OperationRef&)> add = [&](const OperationRef& operation) {
+        if (!seen.insert(operation.get()).second) return;
+        if (operation->own_schedule && !opened.contains(operation->own_schedule.get()))
+            for (const Tensor& operand : operation->own_schedule->operands) add(operand.operation());
+        else
+            visit_reads(*operation, [&](const Read& read) { add(read.operation); });
+        order.push_back(operation);
+    };
+    for (const Tensor& output : outputs) add(output.operation());
+    return order;
+}
+
+Tensor StepGraph::known(const Tensor& tensor) const {
+    const Operation& operation = *tensor.operation();
+    const auto found = results_of_parts.find({operation.own_schedule.get(), operation.own_result});
+    return found == results_of_parts.end() ? tensor : found->second;
+}
 
 int StepGraph::maker_of(const Tensor& tensor) const {
     const auto found = makers.find(tensor.operation().get());
@@ -242,8 +312,8 @@ bool StepGraph::is_result(const Tensor& tensor) const {
     return std::ranges::any_of(results, [&](const Tensor& r) { return r.same(tensor); });
 }
 
-StepGraph step_graph(const schedules::Declared& step, std::source_location where) {
-    return Making(step, where).graph();
+StepGraph step_graph(const schedules::Declared& step, const OpenedParts& opened, std::source_location where) {
+    return Making(step, opened, where).graph();
 }
 
 }  // namespace tw

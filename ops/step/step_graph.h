@@ -2,10 +2,12 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <set>
 #include <source_location>
 #include <utility>
 #include <vector>
 
+#include "dsl/own_schedule.h"
 #include "dsl/schedule_options.h"
 #include "schedules/declared.h"
 
@@ -15,15 +17,28 @@ namespace tw {
 using TensorKey = std::pair<const Operation*, int>;
 inline TensorKey key_of(const Tensor& tensor) { return {tensor.operation().get(), tensor.output()}; }
 
-/// An operation whose results have memory.
+/// An operation whose results have memory, or a part with a schedule of its own.
 struct StepNode {
-    std::shared_ptr<const Operation> operation;
+    std::shared_ptr<const Operation> operation;            ///< of a part, one that makes a result of it
+    std::shared_ptr<const OwnSchedule> own_schedule = {};  ///< of a part
+    /// Its outputs; of a part, its results, those undefined that nobody needs.
+    std::vector<Tensor> makes;
     /// Operations that it reads through, producers first: each element of theirs is an element of another tensor. They
     /// have no memory; each reader has them for itself.
     std::vector<std::shared_ptr<const Operation>> views;
     std::vector<Tensor> reads;  ///< inputs of the step, and results of other nodes, each once
     bool is_copy = false;       ///< of a result, to the input that it overwrites
+
+    std::vector<Tensor> made() const;  ///< those that are needed
 };
+
+/// Parts that are planned by what they are made of.
+using OpenedParts = std::set<const OwnSchedule*>;
+
+/// What a step is planned of, producers first: all operations, but of a part with a schedule of its own only those that
+/// make its results, in place of what these are made of down to its operands.
+std::vector<std::shared_ptr<const Operation>> operations_of_step(const std::vector<Tensor>& outputs,
+                                                                 const OpenedParts& opened = {});
 
 struct StepGraph {
     std::vector<StepNode> nodes;                        ///< producers first
@@ -38,12 +53,18 @@ struct StepGraph {
     /// reads them.
     std::map<TensorKey, Type> stored;
 
+    /// Views that have all elements of a tensor with memory in its order, and that tensor: they lie where it lies.
+    std::map<const Operation*, Tensor> reshaped;
+
     /// What it has in memory.
     Type type_of(const Tensor& tensor) const;
+    /// Of tensors that are the same result of a part, the one that has memory; any other one itself.
+    Tensor known(const Tensor& tensor) const;
     /// The node that makes the tensor; -1 for inputs.
     int maker_of(const Tensor& tensor) const;
     bool is_result(const Tensor& tensor) const;
     std::map<const Operation*, int> makers;
+    std::map<std::pair<const OwnSchedule*, int>, Tensor> results_of_parts;
 };
 
 /// Of what the results need. A result that overwrites an input has the input's memory, if each element replaces the one
@@ -51,6 +72,6 @@ struct StepGraph {
 /// node of its own behind all of these. Throws Error if there are no results, a result is an input, names of inputs and
 /// results are not all different, a shape is no constant or a scalar is read, and if an overwritten tensor is no input
 /// that the step reads, is overwritten twice, or has another shape or type or gaps between its rows.
-StepGraph step_graph(const schedules::Declared& step, TW_HERE);
+StepGraph step_graph(const schedules::Declared& step, const OpenedParts& opened = {}, TW_HERE);
 
 }  // namespace tw

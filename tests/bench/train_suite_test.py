@@ -12,7 +12,8 @@ from harness.train_suite import name_of
 
 SMALL = {"mlp": {"batch": 8, "inputs": 5, "hidden": 6, "classes": 3},
          "feed_forward": {"tokens": 32, "width": 16, "hidden": 24},
-         "residual": {"images": 2, "extent": 4, "channels": 8}}
+         "residual": {"images": 2, "extent": 4, "channels": 8},
+         "transformer": {"batch": 2, "length": 8, "width": 16, "heads": 2, "hidden": 32}}
 
 
 def prepared(ours, step, values="f32", **more):
@@ -55,7 +56,7 @@ class Train(unittest.TestCase):
                         after = Path(tensor["after"]).read_bytes()
                         self.assertEqual(len(after), 4 * math.prod(tensor["shape"]))
                         self.assertTrue(all(map(math.isfinite, floats(tensor["after"]))) or name == "labels", name)
-                        if name.endswith(("weight", "bias")):
+                        if name.endswith(("weight", "bias", "moment")):
                             self.assertNotEqual(after, Path(tensor["before"]).read_bytes(), f"{step}: {name}")
                     self.assertGreater(ours.ask("burst", n=2)["ms"], 0)
                     ours.ask("finish")
@@ -89,7 +90,7 @@ class Train(unittest.TestCase):
     def test_cases_are_checked(self):
         for case in read_cases("train", default_file("train")):
             self.assertIn(case["step"], SMALL)
-        with self.assertRaisesRegex(CaseError, '"step" is "lstm", not "mlp", "feed_forward" or "residual"'):
+        with self.assertRaisesRegex(CaseError, '"step" is "lstm", not "mlp", "feed_forward", "residual" or "transformer"'):
             checked("train", '{"step": "lstm"}', "line")
         self.assertEqual(name_of({"step": "mlp", "sizes": {"batch": 64}, "values": "bf16"}), "mlp_batch64_bf16")
 

@@ -177,12 +177,20 @@ TEST(AttentionErrors, SayWhatToGive) {
         EXPECT_ERROR(declare_attention(shape), text);
         EXPECT_ERROR(declare_attention_gradients(shape), text);
     };
-    expect_refused([](AttentionShape& of) { of.type = f32; },
-                   "attention: operands of f32; tensor cores multiply bf16 or f16 here, so cast them");
-    expect_refused([](AttentionShape& of) { of.depth = 12; },
-                   "attention: depth 12; heads have a multiple of 8 elements, 16 bytes, up to 256: fill them up with "
-                   "zeros");
-    expect_refused([](AttentionShape& of) { of.width = 264; }, "attention: width 264; heads have a multiple of 8");
+    auto expect_no_units = [&](void (*change)(AttentionShape&), const std::string& text) {
+        AttentionShape shape = good;
+        change(shape);
+        const Target gpu = target("sm_90a");
+        EXPECT_ERROR(attention_schedule(shape, {.rows = 64, .keys = 64}, gpu), text);
+        EXPECT_ERROR(attention_gradients_schedule(shape, {}, gpu), text);
+    };
+    expect_no_units([](AttentionShape& of) { of.type = f32; },
+                    "attention: operands of f32; tensor cores multiply bf16 or f16 here, so cast them");
+    expect_no_units([](AttentionShape& of) { of.depth = 12; },
+                    "attention: depth 12; heads have a multiple of 8 elements, 16 bytes, up to 256: fill them up with "
+                    "zeros");
+    expect_no_units([](AttentionShape& of) { of.width = 264; }, "attention: width 264; heads have a multiple of 8");
+    expect_refused([](AttentionShape& of) { of.type = i8; }, "attention: operands of i8; cast them to a float type");
     expect_refused([](AttentionShape& of) { of.keys_before = 3; },
                    "attention: keys_before = 3 of rows that see all keys; set causal, or leave keys_before out");
     expect_refused([](AttentionShape& of) { of.group = 3; }, "attention: 2 heads are no multiple of a group of 3");

@@ -1,0 +1,20 @@
+// Functional calls that move elements alone. In a step as one graph (step/compile_step.h) their results need no memory:
+// whoever reads them reads what they are views of. Called by themselves they are copies.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "ops/operator.h"
+
+namespace tw::nn {
+
+/// The elements of x in the order of rows, in another shape of as many. One extent may be -1: what is left for it.
+/// Throws Error with both where the numbers of elements differ.
+Tensor reshape(const Tensor& x, const std::vector<int64_t>& shape, TW_HERE);
+/// x from `begin` on, up to but without `end`, along dimension `dim`; negative numbers count from the end. Throws Error
+/// with the shape where that is empty or leaves x.
+Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end, TW_HERE);
+/// Dimension d of the result is dimension order[d] of x. Throws Error unless `order` names each dimension once.
+Tensor permute(const Tensor& x, const std::vector<int>& order, TW_HERE);
+
+}  // namespace tw::nn

@@ -1,0 +1,179 @@
+// Parts of a step with schedules of their own, and views that need no memory.
+#include "dsl/own_schedule.h"
+
+#include <gmock/gmock.h>
+
+#include "dsl/differentiate.h"
+#include "ops/check.h"
+#include "ops/step/interpret_step.h"
+#include "ops/step/planned_step.h"
+#include "schedules/views.h"
+#include "tests/ops/step/small_steps.h"
+#include "tests/support/expect_error.h"
+
+namespace tw {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+const Target& hopper = target("sm_90a");
+
+/// Of rows: the largest element, and each element less that. Two results of two shapes.
+std::vector<Tensor> lowered(const std::vector<Tensor>& in) {
+    const Tensor& x = in[0];
+    const Axis k = reduce_axis("k", x.shape()[1]);
+    const Tensor top = compute("top", {x.shape()[0]}, [&](Expr i) { return reduce_max(cast(f32, x(i, k)), k); });
+    const Tensor low =
+        compute("low", {x.shape()[0], x.shape()[1]}, [&](Expr i, Expr j) { return cast(f32, x(i, j)) - top(i); });
+    return {low, top};
+}
+/// A thread for each row, which no rule would choose.
+Schedule schedule_lowered(const std::vector<Tensor>& in, const Target& target) {
+    user_check(in[0].type() == f32, std::source_location::current(), "lowered: {} elements", name_of(in[0].type()));
+    Schedule s(lowered(in), target);
+    for (const Tensor& result : s.outputs()) s.bind(s.data_loops(result)[0], thread);
+    if (!in[0].operation()->is_input()) s.inline_stage(in[0]);
+    return s;
+}
+std::vector<Tensor> lowered_rows(const Tensor& x, const std::string& name = "lowered") {
+    return with_schedule(name, {x}, lowered, schedule_lowered);
+}
+
+std::vector<std::string> origins(const StepPlan& plan) {
+    std::vector<std::string> all;
+    for (const StepGroup& group : plan.groups) all.push_back(name_of(group.selection->origin));
+    return all;
+}
+
+void expect_as_declared(const schedules::Declared& step, const StepPlan& plan, uint64_t seed) {
+    EXPECT_THAT(faults_of(plan), IsEmpty());
+    const Bindings data = random_bindings(step.outputs, seed);
+    const std::vector<HostArray> expected = interpret_plain(step.outputs, data), got = interpret_step(plan, data);
+    for (size_t k = 0; k < expected.size(); ++k) {
+        const auto differs = difference(step.outputs[k].name(), got[k], expected[k], near(32, 1e-5));
+        EXPECT_FALSE(differs) << *differs;
+    }
+    const PlannedStep planned(plan, best_device().device);
+    for (const auto& [name, array] : data.inputs) planned.set(name, array);
+    planned.run();
+    for (size_t k = 0; k < expected.size(); ++k) {
+        const auto differs =
+            difference(step.outputs[k].name(), planned.get(step.outputs[k].name()), expected[k], near(64, 1e-4));
+        EXPECT_FALSE(differs) << *differs;
+    }
+}
+
+TEST(OwnSchedules, StandInAStepAsTheirAuthorSays) {
+    const Tensor x = input("x", f32, {24, 40});
+    const Tensor before = compute("before", {24, 40}, [&](Expr i, Expr j) { return x(i, j) * 2.0; });
+    const std::vector<Tensor> first = lowered_rows(before);
+    const Tensor between =
+        compute("between", {24, 40}, [&](Expr i, Expr j) { return tanh(first[0](i, j)) + first[1](i); });
+    const std::vector<Tensor> second = lowered_rows(between);
+    const Axis k = reduce_axis("k", 40);
+    const Tensor y = compute("y", {24}, [&](Expr i) { return sum(exp(second[0](i, k)), k); });
+    const schedules::Declared step{{y}};
+    const StepPlan plan = plan_step(step, hopper);
+    EXPECT_THAT(origins(plan), Contains("own").Times(2));
+    EXPECT_THAT(plan.text(false), HasSubstr("group 1: lowered\n    kernels  top_kernel, low_kernel"));
+    EXPECT_THAT(plan.text(false), HasSubstr("its own schedule"));
+    // equal parts are one, and the second one's tops, which nobody reads, lie somewhere
+    EXPECT_EQ(plan.groups[1].selection, plan.groups[3].selection);
+    EXPECT_EQ(plan.groups[3].writes.size(), 2U);
+    EXPECT_THAT(plan.apart, Contains(HasSubstr("'lowered' has a schedule of its own")));
+    expect_as_declared(step, plan, 1);
+}
+
+TEST(OwnSchedules, AreToldApartByTheirNames) {
+    const Tensor x = input("x", f32, {8, 16}), y = input("y", f32, {8, 16});
+    const Tensor a = lowered_rows(x)[0], b = lowered_rows(y, "other")[0];
+    const Tensor sums = compute("sums", {8, 16}, [&](Expr i, Expr j) { return a(i, j) + b(i, j); });
+    EXPECT_EQ(plan_step({{sums}}, hopper).num_distinct(), 3U);
+}
+
+TEST(OwnSchedules, ReturnAndOverwrite) {
+    const Tensor x = input("x", f32, {12, 20});
+    const std::vector<Tensor> made = lowered_rows(x);
+    const schedules::Declared step{{made[1], made[0]}, {{made[0], x}}};
+    const StepPlan plan = plan_step(step, hopper);
+    expect_as_declared(step, plan, 2);
+    EXPECT_THAT(plan.text(false),
+                HasSubstr("copy of low"));  // no schedule of one's own promises to read before it writes
+}
+
+TEST(OwnSchedules, ThatRefuseLeaveWhatTheyAreMadeOf) {
+    const Tensor x = input("x", bf16, {8, 16});
+    const Tensor y = lowered_rows(x)[0];
+    const StepPlan plan = plan_step({{y}}, hopper);
+    EXPECT_THAT(origins(plan), Not(Contains("own")));
+    EXPECT_THAT(plan.apart, Contains(HasSubstr("lowered is what it is made of, since its schedule refuses: ")));
+    expect_as_declared({{y}}, plan, 3);
+}
+
+TEST(OwnSchedules, ReadViewsWhereTheyLie) {
+    const Tensor x = input("x", f32, {6, 3, 4, 10}), w = input("w", f32, {1, 1});
+    const Tensor twice =
+        compute("twice", {6, 3, 4, 10}, [&](Expr i, Expr p, Expr j, Expr k) { return x(i, p, j, k) * w(0, 0); });
+    const Tensor middle = schedules::slice("middle", twice, 1, 1, 2);
+    const Tensor rows = schedules::reshape("rows", middle, {24, 10});
+    const Tensor y = lowered_rows(rows)[0];
+    const Tensor z = schedules::reshape("z", y, {6, 40});
+    const Axis k = reduce_axis("k", 40);
+    const Tensor sums = compute("sums", {6}, [&](Expr i) { return sum(exp(z(i, k)), k); });
+    const StepPlan plan = plan_step({{sums}}, hopper);
+    EXPECT_THAT(origins(plan), ElementsAre("by rule", "own", "by rule"));
+    EXPECT_EQ(plan.num_kernels(), 4U) << plan.text();  // nothing is copied
+    expect_as_declared({{sums}}, plan, 4);
+}
+
+TEST(OwnSchedules, SayWhatIsWrongWithThem) {
+    const Tensor x = input("x", f32, {8, 16});
+    EXPECT_ERROR(with_schedule("", {x}, lowered, schedule_lowered), "with_schedule: no name; give one");
+    EXPECT_ERROR(with_schedule("a", {x}, {}, schedule_lowered), "what declares is no function; give one");
+    EXPECT_ERROR(with_schedule("a", {x}, lowered, {}), "what schedules is no function; give one");
+    EXPECT_ERROR(with_schedule("a", {Tensor()}, lowered, schedule_lowered), "an operand is an undefined tensor");
+    auto declares = [](const std::vector<Tensor>& results) {
+        return [results](const std::vector<Tensor>&) { return results; };
+    };
+    EXPECT_ERROR(with_schedule("a", {x}, declares({x}), schedule_lowered),
+                 "with_schedule of 'a': result 0 is an input; declare each by compute()");
+    EXPECT_ERROR(with_schedule("a", {x}, declares({Tensor()}), schedule_lowered), "result 0 is undefined");
+    const Tensor y = lowered({x})[0];
+    EXPECT_ERROR(with_schedule("a", {x}, declares({y, y}), schedule_lowered),
+                 "'low' is two of its results; name it once");
+    const Tensor both = compute_tuple("both", {"p", "q"}, {8}, [&](const std::vector<Expr>& i) {
+        return std::vector{x(i[0], 0), x(i[0], 1)};
+    })[0];
+    EXPECT_ERROR(with_schedule("a", {x}, declares({both}), schedule_lowered), "result 0 is a component of a tuple");
+    // of what its schedule says of other outputs, the plan tells
+    const Tensor z = with_schedule("short", {x}, lowered, [](const std::vector<Tensor>& in, const Target& target) {
+        return Schedule({lowered(in)[0]}, target);
+    })[0];
+    EXPECT_THAT(plan_step({{z}}, hopper).apart,
+                Contains(HasSubstr("the schedule of 'short' has outputs of other shapes or types than it declares")));
+}
+
+TEST(ViewsInSteps, LieWhereTheirTensorsDo) {
+    const Tensor x = input("x", f32, {24, 64}), w = input("w", f32, {32, 16});
+    const Tensor z = compute("z", {24, 64}, [&](Expr i, Expr j) { return exp(x(i, j)); });
+    const Axis k = reduce_axis("k", 64), r = reduce_axis("r", 16);
+    const Tensor sums = compute("sums", {24}, [&](Expr i) { return sum(z(i, k), k); });
+    const Tensor rows = schedules::reshape("rows", z, {96, 16});
+    const Tensor y = compute("y", {96, 32}, [&](Expr i, Expr j) { return sum(rows(i, r) * w(j, r), r); });
+    const Tensor wide = schedules::reshape("wide", y, {24, 128});
+    const Axis c = reduce_axis("c", 24);
+    const Tensor columns = compute("columns", {128}, [&](Expr j) { return sum(wide(c, j) * sums(c), c); });
+    const StepPlan plan = plan_step({{columns}}, hopper);
+    for (const StepValue& value : plan.values) {
+        EXPECT_NE(value.name, "rows");
+        EXPECT_NE(value.name, "wide");
+    }
+    expect_as_declared({{columns}}, plan, 5);
+}
+
+}  // namespace
+}  // namespace tw
