@@ -33,7 +33,7 @@ from harness.gpu_suites import PEAKS, reason_without_gpu, run_accuracy, run_laun
 from harness.host_suites import run_compile, run_emulator
 from harness.kernel_names import has_kernels, with_kernels
 from harness.program import Program, ProgramError, find_program, library_of
-from harness.random_cases import MAKERS, random_cases
+from harness.random_cases import DRAWN, random_cases
 from harness.report import Report
 from harness.train_suite import run_train
 
@@ -53,7 +53,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suites", nargs="+", metavar="SUITE", choices=[*KEYS, "all"], help=", ".join([*KEYS, "all"]))
     parser.add_argument("--cases", metavar="FILE", help="JSON lines of cases, in the suite's format; for one suite")
-    parser.add_argument("--random", metavar="N", type=int, help=f"N drawn cases instead; of {', '.join(MAKERS)}")
+    parser.add_argument("--random", metavar="N", type=int, help=f"N drawn cases instead; of {', '.join(DRAWN)}")
     parser.add_argument("--seed", type=int, help="of --random (by default another one each time)")
     parser.add_argument("--within", metavar="SECONDS", type=seconds, help="of a suite with --random: no case begins later")
     parser.add_argument("--dry-run", choices=("lower", "compile"),
@@ -74,9 +74,9 @@ def arguments():
             parser.error("--random draws cases, --cases names a file of them; give one of both")
         if options.random < 1:
             parser.error("--random must be at least 1")
-        others = [suite for suite in options.suites if suite not in MAKERS]
+        others = [suite for suite in options.suites if suite not in DRAWN]
         if others:
-            parser.error(f"--random: no cases of {', '.join(others)} can be drawn, but of {', '.join(MAKERS)}")
+            parser.error(f"--random: no cases of {', '.join(others)} can be drawn, but of {', '.join(DRAWN)}")
     elif options.within or options.seed is not None:
         parser.error("--seed and --within belong to --random N")
     if options.dry_run and not all(has_kernels(suite) for suite in options.suites):

@@ -1,6 +1,7 @@
 """Cases that no suite has: shapes such as users have, drawn from a seed."""
 import math
 import random
+from collections import ChainMap
 
 from harness.random_memory import memory_case
 from harness.random_products import gemm_case, gemm_fp32_case, gemm_kinds_case
@@ -82,15 +83,40 @@ def depthwise_case(draw):
     return case
 
 
+def train_case(draw):
+    """Steps of any sizes such as networks have: tokens and images up to what one GPU trains in a few milliseconds, widths
+    in steps of 8, some of them odd; in float64, scores of attention take at most 4 GiB."""
+    def width(most):
+        return 8 * draw.randint(4, most // 8) - (draw.randint(1, 7) if draw.random() < 0.15 else 0)
+    step = draw.choice(("mlp", "feed_forward", "residual", "transformer"))
+    if step == "mlp":
+        sizes = {"batch": int(2 ** draw.uniform(3, 12)), "inputs": width(2048), "hidden": width(2048),
+                 "classes": draw.randint(2, 1000)}
+    elif step == "feed_forward":
+        sizes = {"tokens": int(2 ** draw.uniform(6, 15)), "width": width(1536), "hidden": width(6144)}
+    elif step == "residual":
+        extent, channels = draw.randint(4, 64), 8 * draw.randint(2, 48)
+        sizes = {"extent": extent, "channels": channels}
+        sizes["images"] = int(2 ** draw.uniform(0, math.log2(max(1, min(256, (1 << 26) // (extent**2 * channels))))))
+    else:
+        heads, depth = draw.choice((2, 4, 6, 8, 12, 16)), draw.choice((32, 64, 64, 64, 96, 128))
+        length = int(2 ** draw.uniform(5, 11))
+        room = min((1 << 29) // (heads * length**2), (1 << 25) // (heads * depth * length))
+        sizes = {"batch": int(2 ** draw.uniform(0, max(0, min(6, math.log2(max(1, room)))))), "length": length,
+                 "heads": heads, "width": heads * depth, "hidden": heads * depth * draw.choice((2, 3, 4, 4))}
+    return {"step": step, "sizes": sizes, "values": "bf16" if draw.random() < 0.75 else "f32"}
+
+
 MAKERS = {"gemm": gemm_case, "gemm-kinds": gemm_kinds_case, "gemm-fp32": gemm_fp32_case, "attention": attention_case,
           "attention-backward": attention_case, "conv": conv_case, "depthwise": depthwise_case, "memory": memory_case}
+DRAWN = ChainMap(MAKERS, {"train": train_case})  # of kernels, and of whole steps
 
 
 def random_cases(suite, count, seed):
     """Different ones."""
     draw, cases = random.Random(f"{suite} {seed}"), []
     while len(cases) < count:
-        case = MAKERS[suite](draw)
+        case = DRAWN[suite](draw)
         if case not in cases:
             cases.append(case)
     return cases

@@ -20,7 +20,13 @@ def run_train(cases, path, report, rounds):
     with Program(path, "cuda") as ours:
         device = ours.ask("hello")["device"]
         report.say(f"train on {device}, against PyTorch {torch.__version__}, medians of {rounds} rounds")
-        for case in cases:
+        drawn = next((case["drawn"] for case in cases if "drawn" in case), None)
+        if drawn:
+            drawn.start()
+        for number, case in enumerate(cases):
+            if drawn and drawn.is_over():
+                report.say(f"train: the time is over, {len(cases) - number} cases are left out")
+                break
             try:
                 result = measured(ours, case, rounds, state)
             except Exception as problem:  # one case that fails must not cost the others

@@ -13,7 +13,7 @@ from unittest import mock
 from programs import NO_GPU, ROOT, TW, TW_BENCH, compare, torch
 from harness.program import Program, ProgramError, Unavailable
 from harness.cases import checked
-from harness.random_cases import MAKERS, random_cases
+from harness.random_cases import DRAWN, random_cases
 from harness.report import KEYS, Report, row, text_of
 from harness.scratch import scratch_folder
 
@@ -432,7 +432,7 @@ class Rows(unittest.TestCase):
 
 class RandomCases(Folder):
     def test_each_seed_has_its_own(self):
-        for suite in MAKERS:
+        for suite in DRAWN:
             cases = random_cases(suite, 40, 7)
             self.assertEqual(cases, random_cases(suite, 40, 7))
             self.assertNotEqual(cases, random_cases(suite, 40, 8))
