@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <optional>
 
-#include <fmt/format.h>
-
 #include "codegen/lower.h"
 #include "dsl/edit.h"
+#include "schedules/as_matrices.h"
 #include "schedules/behind_products.h"
 #include "schedules/channels_last.h"
 #include "schedules/choose_elements.h"
@@ -433,14 +432,15 @@ Chosen with_moved_channels(const DeclaredRows& rows, const Target& target) {
 
 Schedule choose_by_rule(const std::vector<Tensor>& outputs, const Target& target) {
     const ProductsApart apart = products_apart(outputs);
-    const BehindProducts behind = behind_products(apart.outputs, target);
+    const AsMatrices matrices = as_matrices(apart.outputs, target);
+    const BehindProducts behind = behind_products(matrices.outputs, target);
     for (std::vector<std::string> without;;) {
         Chosen found = with_moved_channels(declare_rows(behind.outputs, without), target);
         const size_t before = without.size();
         for (const std::string& name : found.rows_in_vain)
             if (std::ranges::find(without, name) == without.end()) without.push_back(name);
         if (without.size() != before) continue;
-        for (const auto* notes : {&apart.notes, &behind.notes})
+        for (const auto* notes : {&apart.notes, &matrices.notes, &behind.notes})
             for (const std::string& note : *notes) Edit::note(found.schedule, note);
         return std::move(found.schedule);
     }
