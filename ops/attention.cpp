@@ -74,7 +74,8 @@ tw::Tensor declared(const Tensors& in, bool causal) {
         return with_schedule(
             name + " backward", {in[0], in[1], in[2], as_type(o.type(), adjoint), o, lse},
             [=](const Tensors& operands) { return backward(operands, causal); },
-            [=](const Tensors& operands, const Target& target) { return backward_schedule(operands, causal, target); });
+            [=](const Tensors& operands, const Target& target) { return backward_schedule(operands, causal, target); },
+            ScheduleOf::Equivalent);  // which may keep adjoints of scores
     });
 }
 

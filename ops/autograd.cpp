@@ -79,7 +79,7 @@ Tensor::Tensor(std::shared_ptr<Backend> backend, const tw::Tensor& symbol, const
     state_->symbol = symbol;
 }
 
-const tw::Tensor& Tensor::symbol() const { return state_->symbol; }
+const tw::Tensor& Tensor::symbol() const { return state().symbol; }
 void Tensor::set_data(const Buffer& data) const {
     if (state_->data) throw_error(Error, "'{}' has memory already; give it to what a captured step makes", name());
     state_->data = data;
@@ -87,14 +87,20 @@ void Tensor::set_data(const Buffer& data) const {
     state_->creator = nullptr;
 }
 
-const std::shared_ptr<Backend>& Tensor::backend() const { return state_->backend; }
-Type Tensor::type() const { return state_->type; }
-const std::vector<int64_t>& Tensor::shape() const { return state_->shape; }
-const std::string& Tensor::name() const { return state_->name; }
-const Buffer& Tensor::data() const { return state_->data; }
-bool Tensor::requires_grad() const { return state_->requires_grad; }
-const Tensor& Tensor::grad() const { return state_->grad; }
-const std::shared_ptr<Node>& Tensor::creator() const { return state_->creator; }
+const Tensor::State& Tensor::state() const {
+    if (!state_)
+        throw_error(Error, "an nn::Tensor is undefined; give one that was made, of data or by a call of an operator");
+    return *state_;
+}
+
+const std::shared_ptr<Backend>& Tensor::backend() const { return state().backend; }
+Type Tensor::type() const { return state().type; }
+const std::vector<int64_t>& Tensor::shape() const { return state().shape; }
+const std::string& Tensor::name() const { return state().name; }
+const Buffer& Tensor::data() const { return state().data; }
+bool Tensor::requires_grad() const { return state().requires_grad; }
+const Tensor& Tensor::grad() const { return state().grad; }
+const std::shared_ptr<Node>& Tensor::creator() const { return state().creator; }
 
 HostArray Tensor::to_host() const {
     if (backend()->recording())

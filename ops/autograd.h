@@ -66,6 +66,8 @@ private:
     friend void backward(const Tensor& loss);
     friend struct OperatorState;
     struct State;
+    const State& state() const;  // throws Error of an undefined tensor
+
     std::shared_ptr<State> state_;
 };
 

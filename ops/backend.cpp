@@ -40,7 +40,7 @@ void Backend::run(const Executable& executable, const Arguments& arguments) {
 }
 
 void Backend::write_down(Capture& capture, const std::function<void()>& step) {
-    if (capture_ || recording_) throw_error(Error, "a step is captured within another one; compile the whole of it");
+    if (capture_ || recording_) throw_error(Error, "compile: a step is recorded or captured around this one; compile the whole of it");
     struct Writing {
         Capture*& target;
         ~Writing() { target = nullptr; }

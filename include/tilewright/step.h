@@ -2,5 +2,7 @@
 #pragma once
 #include <tilewright/tilewright.h>
 
+#include "dsl/own_schedule.h"
 #include "ops/step/interpret_step.h"
 #include "ops/step/planned_step.h"
+#include "schedules/views.h"

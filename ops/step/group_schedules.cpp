@@ -2,7 +2,11 @@
 
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
+#include "dsl/check_sizes.h"
 #include "runtime/compile/errors.h"
+#include "schedules/declaration_text.h"
 #include "support/error.h"
 
 namespace tw {
@@ -15,6 +19,13 @@ const GroupSchedule& GroupSchedules::of(const GroupDeclaration& group) {
 
 namespace {
 
+std::string text_of(const std::vector<Tensor>& tensors) {
+    std::vector<std::string> each;
+    for (const Tensor& tensor : tensors)
+        each.push_back(fmt::format("{} {} {}", tensor.name(), name_of(tensor.type()), shape_text(tensor.shape())));
+    return fmt::format("{}", fmt::join(each, ", "));
+}
+
 Selection selection_of_part(const GroupDeclaration& group, const Target& target) {
     const OwnSchedule& own = *group.own_schedule;
     const Schedule schedule = own.schedule(group.operands, target);
@@ -22,8 +33,20 @@ Selection selection_of_part(const GroupDeclaration& group, const Target& target)
     const bool is_alike = std::ranges::equal(declared, made, [](const Tensor& a, const Tensor& b) {
         return a.type() == b.type() && std::ranges::equal(a.shape(), b.shape(), equal);
     });
-    if (!is_alike)
-        throw_error(Error, "the schedule of '{}' has outputs of other shapes or types than it declares", own.name);
+    user_check(is_alike, own.where, "the schedule of '{}' is of {}, where it declares {}", own.name, text_of(made),
+               text_of(declared));
+    for (const auto& operation : operations_of(made))
+        user_check(
+            !operation->is_input() ||
+                std::ranges::any_of(group.inputs, [&](const Tensor& input) { return input.operation() == operation; }),
+            own.where, "the schedule of '{}' reads '{}', which is none of the operands that it is given", own.name,
+            operation->name);
+    user_check(own.schedules == ScheduleOf::Equivalent ||
+                   schedules::declaration_text(declared) == schedules::declaration_text(made),
+               own.where,
+               "the schedule of '{}' is of another declaration than its own; schedule what it declares of these "
+               "operands, or, if that is the same computation, say ScheduleOf::Equivalent",
+               own.name);
     return {.program = build(schedule),
             .origin = Provenance::Own,
             .name = own.name,
@@ -42,6 +65,9 @@ GroupSchedule GroupSchedules::schedule(const GroupDeclaration& group) const try 
 } catch (const StickyError&) {
     throw;  // of a tuner: nothing runs on the device any more
 } catch (const Error& problem) {
+    return {.selection = nullptr, .problem = problem.what()};
+} catch (const std::exception& problem) {
+    if (!group.own_schedule) throw;  // whatever a user's function throws refuses
     return {.selection = nullptr, .problem = problem.what()};
 }
 

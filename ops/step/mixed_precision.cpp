@@ -59,10 +59,11 @@ std::string without_number(const std::string& name) {
 class Mixing {
 public:
     Mixing(const schedules::Declared& step, const MixedPrecision& how, std::source_location where)
-        : step_(step), how_(how), operations_(operations_of_step(step.outputs)) {
+        : step_(step), how_(how), parts_(step.outputs), operations_(parts_.operations()) {
         for (const std::string& name : how.keep)
             user_check(std::ranges::any_of(operations_, [&](const auto& operation) { return keeps(*operation, name); }),
-                       where, "mixed_precision: the step has no tensor '{}' to keep; name one of its operations", name);
+                       where, "mixed_precision: the step has no tensor '{}' to keep; there are [{}]", name,
+                       fmt::join(names(), ", "));
         for (const OperationRef& operation : operations_of(step.outputs)) look_at(*operation);
         for (auto each = operations_.rbegin(); each != operations_.rend(); ++each) {
             note_update(**each);
@@ -83,6 +84,13 @@ public:
     }
 
 private:
+    std::vector<std::string> names() const {
+        std::vector<std::string> names;
+        for (const OperationRef& operation : operations_) names.push_back(without_number(operation->name));
+        std::ranges::sort(names);
+        names.erase(std::unique(names.begin(), names.end()), names.end());
+        return names;
+    }
     static bool keeps(const Operation& operation, const std::string& name) {
         return operation.name == name || without_number(operation.name) == name;
     }
@@ -125,7 +133,7 @@ private:
     }
 
     bool is_view(const Operation& operation) const {
-        return schedules::is_view(operation) && !is_result(operation) && !operation.own_schedule;
+        return schedules::is_view(operation) && !is_result(operation) && !parts_.result_of(operation);
     }
     /// The tensor that a view reads.
     static const Read& viewed(const Operation& view) {
@@ -166,7 +174,7 @@ private:
     /// The operation over what its tensors are now.
     void declare(const OperationRef& operation) {
         if (operation->is_input()) return note_copy(operation);
-        if (operation->own_schedule) return declare_part(*operation);
+        if (const auto* result = parts_.result_of(*operation)) return declare_part(*operation, *result);
         if (is_view(*operation)) return declare_view(operation);
         const bool rounds = values_.contains(operation.get()) && factors_.contains(operation.get());
         std::vector<Expr> bodies = schedules::changed_together(schedules::bodies_of(*operation), [&](const Expr& all) {
@@ -208,11 +216,10 @@ private:
     }
 
     /// Once for all of its results: over operands of 16 bits where they are factors.
-    void declare_part(const Operation& result) {
-        const OwnSchedule& own = *result.own_schedule;
-        const auto [entry, is_new] = parts_.try_emplace(&own);
-        if (is_new) entry->second = part_over(own);
-        const Tensor made = entry->second.at(static_cast<size_t>(result.own_result));
+    void declare_part(const Operation& result, const StepParts::Result& of) {
+        const auto [entry, is_new] = made_.try_emplace(of.part.get());
+        if (is_new) entry->second = part_over(*of.part);
+        const Tensor made = entry->second.at(static_cast<size_t>(of.index));
         const Type type = result.outputs[0].type;
         const bool is_wide = is_result(result) && made.type() != type;
         now_[&result] = is_wide ? as_type(type, made, result.name).operation() : made.operation();
@@ -228,9 +235,9 @@ private:
             as_declared.push_back(as_type(operand.type(), present, operand.name()));
         }
         try {
-            return with_schedule(own.name, operands, own.declare, own.schedule, own.where);
+            return with_schedule(own.name, operands, own.declare, own.schedule, own.schedules, own.where);
         } catch (const Error&) {  // it is declared for some types alone
-            return with_schedule(own.name, as_declared, own.declare, own.schedule, own.where);
+            return with_schedule(own.name, as_declared, own.declare, own.schedule, own.schedules, own.where);
         }
     }
     static Tensor as_type(Type type, const Tensor& tensor, const std::string& name) {
@@ -283,11 +290,12 @@ private:
 
     const schedules::Declared& step_;
     const MixedPrecision& how_;
-    const std::vector<OperationRef> operations_;  // producers first
+    const StepParts parts_;
+    const std::vector<OperationRef>& operations_;  // producers first
     std::set<const Operation*> reducing_, products_, factors_, updates_, values_;
-    std::map<const OwnSchedule*, std::vector<Tensor>> parts_;  // what their results are now
-    std::map<const Operation*, OperationRef> now_;             // by what was declared
-    std::map<const Operation*, OperationRef> copies_;          // by what is declared now
+    std::map<const OwnSchedule*, std::vector<Tensor>> made_;  // what results of parts are now
+    std::map<const Operation*, OperationRef> now_;            // by what was declared
+    std::map<const Operation*, OperationRef> copies_;         // by what is declared now
     std::vector<std::pair<Tensor, Type>> stored_;
     std::vector<std::string> rounded_;
 };

@@ -125,8 +125,8 @@ std::pair<StepGraph, std::vector<std::string>> graph_of(const MixedStep& mixed, 
             if (!own) continue;
             const GroupSchedule& schedule = schedules.of(declare_group(graph, {static_cast<int>(node)}));
             if (schedule.selection || !opened.insert(own.get()).second) continue;
-            refused.push_back(
-                fmt::format("{} is what it is made of, since its schedule refuses: {}", own->name, schedule.problem));
+            const std::string told = fmt::format("'{}': {}", own->name, schedule.problem);
+            if (std::ranges::find(refused, told) == refused.end()) refused.push_back(told);
         }
         if (opened.size() == before) return {std::move(graph), std::move(refused)};
     }
@@ -139,9 +139,9 @@ StepPlan plan_step(const schedules::Declared& step, const Target& target, const 
     CalledFrom caller(where);
     MixedStep mixed = mixed_precision(step, options.mixed, where);
     GroupSchedules schedules(registry, target, options.preferences);
-    const auto [graph, refused] = graph_of(mixed, schedules, where);
+    auto [graph, refused] = graph_of(mixed, schedules, where);
     StepPlan plan = Planning(graph, schedules).plan();
-    plan.apart.insert(plan.apart.begin(), refused.begin(), refused.end());
+    plan.refused = std::move(refused);
     plan.rounded = std::move(mixed.rounded);
     return plan;
 }

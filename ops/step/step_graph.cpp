@@ -81,10 +81,11 @@ void check_constant(const Operation& operation, std::source_location where) {
 class Making {
 public:
     Making(const schedules::Declared& step, const OpenedParts& opened, std::source_location where)
-        : opened_(opened), where_(where) {
+        : where_(where) {
+        graph_.parts = StepParts(step.outputs, opened);
         user_check(!step.outputs.empty(), where, "plan_step: no results; name what the step computes");
         graph_.results = step.outputs;
-        const std::vector<OperationRef> operations = operations_of_step(step.outputs, opened);
+        const std::vector<OperationRef>& operations = graph_.parts.operations();
         for (const OperationRef& operation : operations) check_constant(*operation, where);
         for (const OperationRef& operation : operations)
             if (operation->is_input()) graph_.inputs.emplace_back(operation, 0);
@@ -99,18 +100,15 @@ private:
     bool is_result(const OperationRef& operation) const {
         return std::ranges::any_of(graph_.results, [&](const Tensor& r) { return r.operation() == operation; });
     }
-    bool is_of_part(const Operation& operation) const {
-        return operation.own_schedule && !opened_.contains(operation.own_schedule.get());
-    }
+    bool is_of_part(const Operation& operation) const { return graph_.parts.result_of(operation) != nullptr; }
     bool is_seen_through(const OperationRef& operation) const {
         return schedules::is_view(*operation) && !is_result(operation) && !is_of_part(*operation);
     }
 
     void note_parts(const std::vector<OperationRef>& operations) {
         for (const OperationRef& operation : operations)
-            if (is_of_part(*operation))
-                graph_.results_of_parts.try_emplace({operation->own_schedule.get(), operation->own_result}, operation,
-                                                    0);
+            if (const StepParts::Result* result = graph_.parts.result_of(*operation))
+                graph_.results_of_parts.try_emplace({result->part.get(), result->index}, operation, 0);
         for (Tensor& result : graph_.results) result = graph_.known(result);
     }
 
@@ -125,7 +123,7 @@ private:
     }
     /// Once for all of its results.
     void add_part(const OperationRef& operation) {
-        const auto& own = operation->own_schedule;
+        const auto& own = graph_.parts.result_of(*operation)->part;
         for (const StepNode& node : graph_.nodes)
             if (node.own_schedule == own) return;
         StepNode node{.operation = operation, .own_schedule = own, .makes = {}, .views = {}, .reads = {}};
@@ -152,6 +150,9 @@ private:
 
     void check_names() const {
         std::set<std::string> known;
+        for (const Tensor& result : graph_.results)
+            user_check(std::ranges::count_if(graph_.results, [&](const Tensor& r) { return r.same(result); }) == 1,
+                       where_, "plan_step: the result '{}' is returned twice; return it once", result.name());
         auto check_new = [&](const Tensor& tensor, const char* what) {
             user_check(known.insert(tensor.name()).second, where_,
                        "plan_step: {} '{}' has the name of another tensor that is given or returned; give each its own",
@@ -264,7 +265,6 @@ private:
         return add({.operation = copy.operation(), .makes = {copy}, .views = {}, .reads = {out}, .is_copy = true});
     }
 
-    const OpenedParts& opened_;
     const std::source_location where_;
     StepGraph graph_;
 };
@@ -277,24 +277,9 @@ std::vector<Tensor> StepNode::made() const {
     return result;
 }
 
-std::vector<OperationRef> operations_of_step(const std::vector<Tensor>& outputs, const OpenedParts& opened) {
-    std::vector<OperationRef> order;
-    std::set<const Operation*> seen;
-    std::function<void(const OperationRef&)> add = [&](const OperationRef& operation) {
-        if (!seen.insert(operation.get()).second) return;
-        if (operation->own_schedule && !opened.contains(operation->own_schedule.get()))
-            for (const Tensor& operand : operation->own_schedule->operands) add(operand.operation());
-        else
-            visit_reads(*operation, [&](const Read& read) { add(read.operation); });
-        order.push_back(operation);
-    };
-    for (const Tensor& output : outputs) add(output.operation());
-    return order;
-}
-
 Tensor StepGraph::known(const Tensor& tensor) const {
-    const Operation& operation = *tensor.operation();
-    const auto found = results_of_parts.find({operation.own_schedule.get(), operation.own_result});
+    const StepParts::Result* result = parts.result_of(*tensor.operation());
+    const auto found = result ? results_of_parts.find({result->part.get(), result->index}) : results_of_parts.end();
     return found == results_of_parts.end() ? tensor : found->second;
 }
 

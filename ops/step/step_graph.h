@@ -2,13 +2,12 @@
 #pragma once
 #include <map>
 #include <memory>
-#include <set>
 #include <source_location>
 #include <utility>
 #include <vector>
 
-#include "dsl/own_schedule.h"
 #include "dsl/schedule_options.h"
+#include "ops/step/step_parts.h"
 #include "schedules/declared.h"
 
 namespace tw {
@@ -31,14 +30,6 @@ struct StepNode {
 
     std::vector<Tensor> made() const;  ///< those that are needed
 };
-
-/// Parts that are planned by what they are made of.
-using OpenedParts = std::set<const OwnSchedule*>;
-
-/// What a step is planned of, producers first: all operations, but of a part with a schedule of its own only those that
-/// make its results, in place of what these are made of down to its operands.
-std::vector<std::shared_ptr<const Operation>> operations_of_step(const std::vector<Tensor>& outputs,
-                                                                 const OpenedParts& opened = {});
 
 struct StepGraph {
     std::vector<StepNode> nodes;                        ///< producers first
@@ -65,6 +56,7 @@ struct StepGraph {
     bool is_result(const Tensor& tensor) const;
     std::map<const Operation*, int> makers;
     std::map<std::pair<const OwnSchedule*, int>, Tensor> results_of_parts;
+    StepParts parts;
 };
 
 /// Of what the results need. A result that overwrites an input has the input's memory, if each element replaces the one

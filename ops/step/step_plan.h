@@ -63,6 +63,7 @@ struct StepPlan {
     int64_t most_alive = 0;            ///< bytes of the arena in use at a time; no plan of these groups needs less
     std::string placement;             ///< how the arena was filled: "by size", "in order"
     std::vector<std::string> rounded;  ///< what products read in another type than it is computed in, by name
+    std::vector<std::string> refused;  ///< parts whose own schedules refused, and why
     std::vector<std::string> apart;    ///< neighbours that were not joined, and why
 
     double seconds() const;       ///< of all groups, one behind the other, as predicted

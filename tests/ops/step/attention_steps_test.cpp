@@ -207,6 +207,9 @@ TEST(AttentionCalls, SayWhatDoesNotFit) {
                  "attention: q is [2, 8, 4, 16], k [2, 9, 4, 8], v [2, 9, 4, 16]; give [batch, rows, heads, depth], ");
     EXPECT_ERROR(attention(q, three, three), "with heads a multiple of those of keys");
     EXPECT_ERROR(attention(of({2, 8, 64}), k, k), "attention: q is [2, 8, 64]");
+    EXPECT_ERROR(attention(q, Tensor(), k),
+                 "an nn::Tensor is undefined; give one that was made, of data or by a call of");
+    EXPECT_ERROR(relu(Tensor()), "an nn::Tensor is undefined");
     EXPECT_ERROR(attention(q, k, of({2, 9, 4, 16}, bf16)),
                  "attention: q is f32, k f32, v bf16; give three of one float type");
     EXPECT_ERROR(attention(q, of({2, 7, 4, 16}), of({2, 7, 4, 16}), {.causal = true}),

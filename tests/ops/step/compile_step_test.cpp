@@ -129,7 +129,7 @@ TEST(CompileStep, RefusesWhatItCannotWriteDown) {
                      compile(backend, [&] { return std::vector{network.step()}; });
                      return std::vector<Tensor>();
                  }),
-                 "a step is captured within another one");
+                 "compile: a step is recorded or captured around this one");
     EXPECT_ERROR(of([&] {
                      const Tensor loss = cross_entropy(network.output(relu(network.hidden(network.x))), network.labels);
                      backward(loss);

@@ -85,7 +85,7 @@ TEST(MixedPrecision, KeepsWhatIsNamed) {
     EXPECT_THAT(kept.rounded, AllOf(Not(testing::Contains("block0_g")), testing::Contains("block1_g")));
     // one of the operands stays f32, and so does their product's way
     EXPECT_ERROR(mixed_precision(step, {.values = bf16, .keep = {"gg"}}),
-                 "mixed_precision: the step has no tensor 'gg' to keep; name one of its operations");
+                 "mixed_precision: the step has no tensor 'gg' to keep; there are [block0_bias, ");
     EXPECT_ERROR(mixed_precision(step, {.values = i32}),
                  "mixed_precision: values of i32; write bf16, f16 or, to leave all as it is, f32");
 }

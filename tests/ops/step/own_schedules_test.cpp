@@ -110,7 +110,7 @@ TEST(OwnSchedules, ThatRefuseLeaveWhatTheyAreMadeOf) {
     const Tensor y = lowered_rows(x)[0];
     const StepPlan plan = plan_step({{y}}, hopper);
     EXPECT_THAT(origins(plan), Not(Contains("own")));
-    EXPECT_THAT(plan.apart, Contains(HasSubstr("lowered is what it is made of, since its schedule refuses: ")));
+    EXPECT_THAT(plan.text(false), HasSubstr("not by its own schedule: 'lowered': "));
     expect_as_declared({{y}}, plan, 3);
 }
 
@@ -149,12 +149,76 @@ TEST(OwnSchedules, SayWhatIsWrongWithThem) {
         return std::vector{x(i[0], 0), x(i[0], 1)};
     })[0];
     EXPECT_ERROR(with_schedule("a", {x}, declares({both}), schedule_lowered), "result 0 is a component of a tuple");
-    // of what its schedule says of other outputs, the plan tells
-    const Tensor z = with_schedule("short", {x}, lowered, [](const std::vector<Tensor>& in, const Target& target) {
-        return Schedule({lowered(in)[0]}, target);
-    })[0];
-    EXPECT_THAT(plan_step({{z}}, hopper).apart,
-                Contains(HasSubstr("the schedule of 'short' has outputs of other shapes or types than it declares")));
+    const Tensor other = input("other", f32, {8});
+    auto declares_more = [&](const std::vector<Tensor>& in) {
+        return std::vector{compute("sum", {8}, [&](Expr i) { return in[0](i, 0) + other(i); })};
+    };
+    EXPECT_ERROR(with_schedule("a", {x}, declares_more, schedule_lowered),
+                 "with_schedule of 'a': its results read 'other', which is no operand; name it as one");
+}
+
+/// What is wrong with a schedule the plan tells, which does not take it.
+TEST(OwnSchedules, AreOfWhatIsDeclared) {
+    const Tensor x = input("x", f32, {8, 16});
+    auto problem = [&](const PartSchedule& schedule) {
+        const Tensor z = with_schedule("part", {x}, lowered, schedule)[0];
+        const StepPlan plan = plan_step({{z}}, hopper);
+        EXPECT_THAT(origins(plan), Not(Contains("own")));
+        expect_as_declared({{z}}, plan, 6);
+        return plan.refused.at(0);
+    };
+    EXPECT_THAT(
+        problem([](const std::vector<Tensor>& in, const Target& target) { return Schedule({lowered(in)[0]}, target); }),
+        HasSubstr("the schedule of 'part' is of low f32 [8, 16], where it declares low f32 [8, 16], top f32 [8]"));
+    EXPECT_THAT(problem([](const std::vector<Tensor>& in, const Target& target) {
+                    const Tensor low = compute("low", {8, 16}, [&](Expr i, Expr j) { return in[0](i, j) * 3.0; });
+                    return Schedule({low, lowered(in)[1]}, target);
+                }),
+                HasSubstr("the schedule of 'part' is of another declaration than its own; schedule what it declares of "
+                          "these operands, or, if that is the same computation, say ScheduleOf::Equivalent"));
+    EXPECT_THAT(problem([&](const std::vector<Tensor>&, const Target& target) {
+                    return Schedule(lowered({x}), target);  // captured
+                }),
+                HasSubstr("the schedule of 'part' reads 'x', which is none of the operands that it is given"));
+    EXPECT_THAT(
+        problem([](const std::vector<Tensor>&, const Target&) -> Schedule { throw std::runtime_error("no time"); }),
+        HasSubstr("'part': no time"));
+    // the author's word
+    auto twice = [](const std::vector<Tensor>& in) {
+        return std::vector{compute("twice", {8, 16}, [&](Expr i, Expr j) { return in[0](i, j) * 2.0; })};
+    };
+    auto added = [](const std::vector<Tensor>& in, const Target& target) {
+        return Schedule({compute("twice", {8, 16}, [&](Expr i, Expr j) { return in[0](i, j) + in[0](i, j); })}, target);
+    };
+    const Tensor y = with_schedule("twice", {x}, twice, added, ScheduleOf::Equivalent)[0];
+    const StepPlan plan = plan_step({{y}}, hopper);
+    EXPECT_THAT(origins(plan), ElementsAre("own"));
+    expect_as_declared({{y}}, plan, 7);
+}
+
+/// A product, and the largest of its rows, whose gradient asks which element that was.
+TEST(OwnSchedules, HaveResultsThatGradientsReadWhereTheyLie) {
+    auto scored = [](const std::vector<Tensor>& in) {
+        const Axis k = reduce_axis("k", in[0].shape()[1]), j = reduce_axis("j", in[1].shape()[0]);
+        const Tensor y = compute("y", {in[0].shape()[0], in[1].shape()[0]},
+                                 [&](Expr i, Expr c) { return sum(in[0](i, k) * in[1](c, k), k); });
+        return std::vector{y, compute("top", {y.shape()[0]}, [&](Expr i) { return reduce_max(y(i, j), j); })};
+    };
+    auto schedule = [=](const std::vector<Tensor>& in, const Target& target) {
+        Schedule s(scored(in), target);
+        for (const Tensor& result : s.outputs()) s.bind(s.data_loops(result)[0], thread);
+        return s;
+    };
+    const Tensor x = input("x", f32, {32, 64}), w = input("w", f32, {16, 64}), d = input("d", f32, {32});
+    const std::vector<Tensor> made = with_schedule("scored", {x, w}, scored, schedule);
+    const Tensor low = compute("low", {32, 16}, [&](Expr i, Expr c) { return made[0](i, c) - made[1](i); });
+    const schedules::Declared step{{low, gradients(made[1], d, {w})[0]}};
+    const StepPlan plan = plan_step(step, hopper);
+    expect_as_declared(step, plan, 8);
+    for (const StepGroup& group : plan.groups)
+        EXPECT_THAT(group.operations, Not(Contains("y"))) << "made again\n" << plan.text();
+    const StepPlan of_one = plan_step({{gradients(made[1], d, {w})[0]}}, hopper);  // which needs y as well
+    expect_as_declared({{gradients(made[1], d, {w})[0]}}, of_one, 9);
 }
 
 TEST(ViewsInSteps, LieWhereTheirTensorsDo) {

@@ -1,0 +1,129 @@
+#include "ops/persistence/checkpoint.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "ops/persistence/array_bytes.h"
+#include "support/error.h"
+#include "support/overloaded.h"
+#include "support/version.h"
+
+namespace tw::nn {
+namespace {
+
+struct SavedKind {
+    Type type;
+    std::vector<int64_t> shape;
+    std::string text() const { return fmt::format("{} {}", name_of(type), shape_text(shape)); }
+};
+
+template <class Content>
+SavedKind saved_kind(const Content& content) {
+    return std::visit(Overloaded{[](const Tensor& tensor) {
+                                     return SavedKind{tensor.type(), tensor.shape()};
+                                 },
+                                 [](const int64_t*) {
+                                     return SavedKind{Type::I64, {}};
+                                 },
+                                 [](const HostArray* array) {
+                                     return SavedKind{array->type, array->shape};
+                                 }},
+                      content);
+}
+
+template <class Content>
+HostArray saved_array(const Content& content) {
+    return std::visit(Overloaded{[](const Tensor& tensor) { return tensor.to_host(); },
+                                 [](const int64_t* number) {
+                                     return dense_array(Type::I64, {}, std::as_bytes(std::span(number, 1)));
+                                 },
+                                 [](const HostArray* array) { return *array; }},
+                      content);
+}
+
+template <class Content>
+void restore(const Content& content, HostArray saved) {
+    std::visit(Overloaded{[&](const Tensor& tensor) { tensor.copy_from_host(saved); },
+                          [&](int64_t* number) { std::memcpy(number, saved.bytes.data(), sizeof *number); },
+                          [&](HostArray* array) { *array = std::move(saved); }},
+               content);
+}
+
+}  // namespace
+
+Checkpoint& Checkpoint::add_item(const std::string& name, Content content) {
+    if (std::ranges::any_of(items_, [&](const Item& item) { return item.name == name; }))
+        throw_error(Error, "Checkpoint: '{}' has been added before; give each tensor and number a name of its own",
+                    name);
+    items_.push_back({name, std::move(content)});
+    return *this;
+}
+
+Checkpoint& Checkpoint::add(const std::string& name, const Tensor& tensor) {
+    if (!tensor.defined())
+        throw_error(Error, "Checkpoint: '{}' is an undefined tensor; add it when it has been made", name);
+    safetensors_dtype(tensor.type(), name);
+    return add_item(name, tensor);
+}
+
+Checkpoint& Checkpoint::add(const std::string& name, const std::vector<Tensor>& tensors) {
+    for (size_t k = 0; k < tensors.size(); ++k) add(fmt::format("{}.{}", name, k), tensors[k]);
+    return *this;
+}
+
+Checkpoint& Checkpoint::add(const std::string& name, int64_t& number) { return add_item(name, &number); }
+
+Checkpoint& Checkpoint::add(const std::string& name, HostArray& array) {
+    safetensors_dtype(array.type, name);
+    return add_item(name, &array);
+}
+
+void Checkpoint::save(const std::filesystem::path& path) const {
+    std::vector<SafetensorsSource> sources;
+    for (const Item& item : items_) {
+        const SavedKind kind = saved_kind(item.content);
+        sources.push_back({item.name, kind.type, kind.shape, [&item] { return saved_array(item.content); }});
+    }
+    write_safetensors(path, sources, {{"tilewright", TILEWRIGHT_VERSION}});
+}
+
+std::vector<std::string> Checkpoint::differences_from(const Safetensors& file) const {
+    std::vector<std::string> differences;
+    std::set<std::string> names;
+    for (const Item& item : items_) {
+        names.insert(item.name);
+        const std::string here = saved_kind(item.content).text();
+        if (!file.contains(item.name)) {
+            differences.push_back(fmt::format("'{}' {} is not in the file", item.name, here));
+            continue;
+        }
+        const SafetensorsEntry& entry = file.entry(item.name);
+        if (const std::string there = SavedKind{entry.type, entry.shape}.text(); there != here)
+            differences.push_back(fmt::format("'{}' is {} here, and {} in the file", item.name, here, there));
+    }
+    for (const SafetensorsEntry& entry : file.entries())
+        if (!names.contains(entry.name))
+            differences.push_back(fmt::format("'{}' {} is in the file alone", printable(entry.name),
+                                              SavedKind{entry.type, entry.shape}.text()));
+    return differences;
+}
+
+void Checkpoint::load(const std::filesystem::path& path) const {
+    const Safetensors file(path);
+    std::vector<std::string> differences = differences_from(file);
+    if (!differences.empty()) {
+        constexpr size_t Shown = 8;
+        const size_t more = differences.size() - std::min(Shown, differences.size());
+        differences.resize(differences.size() - more);
+        throw_error(Error, "{}: is a checkpoint of another training, and nothing was loaded: {}{}; add what was saved",
+                    path.string(), fmt::join(differences, "; "), more > 0 ? fmt::format("; and {} more", more) : "");
+    }
+    for (const Item& item : items_)
+        if (const Tensor* tensor = std::get_if<Tensor>(&item.content)) tensor->require_data();
+    for (const Item& item : items_) restore(item.content, file.array(item.name));
+}
+
+}  // namespace tw::nn

@@ -1,0 +1,63 @@
+// What a training goes on from: tensors and numbers, saved in one file and loaded back, bit for bit.
+//
+//   int64_t step = 0, position = 0;
+//   nn::Checkpoint checkpoint;
+//   checkpoint.add("network", parameters).add("adam", adam.states()).add("ema", ema.averages());
+//   checkpoint.add("step", step).add("position", position).add("order", order);
+//   if (std::filesystem::exists(path)) checkpoint.load(path);
+//   while (step < steps) {
+//       ...
+//       if (++step % 100 == 0) checkpoint.save(path);
+//   }
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "dsl/host_array.h"
+#include "ops/autograd.h"
+#include "ops/persistence/safetensors.h"
+
+namespace tw::nn {
+
+/// Names what makes up a training, and keeps no copy of it: save() and load() read and write the tensors, numbers and
+/// arrays themselves, which must be there as long as it is. The file is a safetensors file (safetensors.h), in which a
+/// number is an I64 without dimensions; so load() also reads weights that others have written, if names, types and
+/// shapes are the same.
+class Checkpoint {
+public:
+    /// A parameter, a state, a scalar on the device. Handles share their memory: compiled and recorded steps see what
+    /// load() puts there. Throws Error if the name has been given before, if the tensor is undefined, and for tf32.
+    Checkpoint& add(const std::string& name, const Tensor& tensor);
+    /// All of them, as "name.0", "name.1", ...: their order is a part of their names.
+    Checkpoint& add(const std::string& name, const std::vector<Tensor>& tensors);
+    /// A number on the host: the step, a position in the data, a seed.
+    Checkpoint& add(const std::string& name, int64_t& number);
+    /// An array on the host, whose type and shape stay: the order of the data, say.
+    Checkpoint& add(const std::string& name, HostArray& array);
+
+    /// Replaces the file as a whole: killed at any moment, or without power, there is the old one or the new one, and
+    /// what a killed save() left aside goes with the next (write_aside.h). Waits for the device; of all tensors one at
+    /// a time is in host memory. Throws Error, which leaves the file as it was, if a tensor has no data or a step is
+    /// recorded, if a name is no UTF-8, and if the system refuses.
+    void save(const std::filesystem::path& path) const;
+    /// Throws Error, and changes nothing, if the file cannot be read, is no safetensors file, or has other names, types
+    /// or shapes than what has been added: the message lists them. Waits for the device. An error of the device while
+    /// tensors are copied to it leaves some of them old.
+    void load(const std::filesystem::path& path) const;
+
+private:
+    using Content = std::variant<Tensor, int64_t*, HostArray*>;
+    struct Item {
+        std::string name;
+        Content content;
+    };
+    Checkpoint& add_item(const std::string& name, Content content);
+    std::vector<std::string> differences_from(const Safetensors& file) const;
+
+    std::vector<Item> items_;
+};
+
+}  // namespace tw::nn
