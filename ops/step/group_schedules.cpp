@@ -26,6 +26,8 @@ std::string text_of(const std::vector<Tensor>& tensors) {
     return fmt::format("{}", fmt::join(each, ", "));
 }
 
+}  // namespace
+
 Selection selection_of_part(const GroupDeclaration& group, const Target& target) {
     const OwnSchedule& own = *group.own_schedule;
     const Schedule schedule = own.schedule(group.operands, target);
@@ -53,8 +55,6 @@ Selection selection_of_part(const GroupDeclaration& group, const Target& target)
             .why = "its own schedule",
             .passed_over = {}};
 }
-
-}  // namespace
 
 GroupSchedule GroupSchedules::schedule(const GroupDeclaration& group) const try {
     auto selection =

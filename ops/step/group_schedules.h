@@ -17,6 +17,10 @@ struct GroupSchedule {
     std::string problem = {};                                  ///< and why not
 };
 
+/// What the own schedule of a part makes of it. Throws what that throws, and Error if it is of other operands, results
+/// or, unless they are told to be equivalent, another declaration than the group.
+Selection selection_of_part(const GroupDeclaration& part, const Target& target);
+
 class GroupSchedules {
 public:
     /// The registry has to outlive it.

@@ -5,6 +5,7 @@
 
 #include "dsl/differentiate.h"
 #include "ops/check.h"
+#include "ops/step/group_schedules.h"
 #include "ops/step/interpret_step.h"
 #include "ops/step/planned_step.h"
 #include "schedules/views.h"
@@ -160,29 +161,32 @@ TEST(OwnSchedules, SayWhatIsWrongWithThem) {
 /// What is wrong with a schedule the plan tells, which does not take it.
 TEST(OwnSchedules, AreOfWhatIsDeclared) {
     const Tensor x = input("x", f32, {8, 16});
-    auto problem = [&](const PartSchedule& schedule) {
+    auto expect_refused = [&](const PartSchedule& schedule, const std::string& text) {
         const Tensor z = with_schedule("part", {x}, lowered, schedule)[0];
+        EXPECT_ERROR(selection_of_part(declare_group(step_graph({{z}}), {0}), hopper), text);
         const StepPlan plan = plan_step({{z}}, hopper);
+        EXPECT_THAT(plan.refused, ElementsAre(HasSubstr(text)));
         EXPECT_THAT(origins(plan), Not(Contains("own")));
         expect_as_declared({{z}}, plan, 6);
-        return plan.refused.at(0);
     };
-    EXPECT_THAT(
-        problem([](const std::vector<Tensor>& in, const Target& target) { return Schedule({lowered(in)[0]}, target); }),
-        HasSubstr("the schedule of 'part' is of low f32 [8, 16], where it declares low f32 [8, 16], top f32 [8]"));
-    EXPECT_THAT(problem([](const std::vector<Tensor>& in, const Target& target) {
-                    const Tensor low = compute("low", {8, 16}, [&](Expr i, Expr j) { return in[0](i, j) * 3.0; });
-                    return Schedule({low, lowered(in)[1]}, target);
-                }),
-                HasSubstr("the schedule of 'part' is of another declaration than its own; schedule what it declares of "
-                          "these operands, or, if that is the same computation, say ScheduleOf::Equivalent"));
-    EXPECT_THAT(problem([&](const std::vector<Tensor>&, const Target& target) {
-                    return Schedule(lowered({x}), target);  // captured
-                }),
-                HasSubstr("the schedule of 'part' reads 'x', which is none of the operands that it is given"));
-    EXPECT_THAT(
-        problem([](const std::vector<Tensor>&, const Target&) -> Schedule { throw std::runtime_error("no time"); }),
-        HasSubstr("'part': no time"));
+    expect_refused(
+        [](const std::vector<Tensor>& in, const Target& target) { return Schedule({lowered(in)[0]}, target); },
+        "the schedule of 'part' is of low f32 [8, 16], where it declares low f32 [8, 16], top f32 [8]");
+    expect_refused(
+        [](const std::vector<Tensor>& in, const Target& target) {
+            const Tensor low = compute("low", {8, 16}, [&](Expr i, Expr j) { return in[0](i, j) * 3.0; });
+            return Schedule({low, lowered(in)[1]}, target);
+        },
+        "the schedule of 'part' is of another declaration than its own; schedule what it declares of these operands, "
+        "or, "
+        "if that is the same computation, say ScheduleOf::Equivalent");
+    expect_refused(
+        [&](const std::vector<Tensor>&, const Target& target) { return Schedule(lowered({x}), target); },  // captured
+        "the schedule of 'part' reads 'x', which is none of the operands that it is given");
+    const Tensor z = with_schedule(
+        "part", {x}, lowered, [](const auto&, const auto&) -> Schedule { throw std::runtime_error("no time"); })[0];
+    EXPECT_THAT(plan_step({{z}}, hopper).refused, ElementsAre(HasSubstr("'part': no time")));
+    EXPECT_ERROR(plan_step({{z, z}}, hopper), "plan_step: the result 'low' is returned twice; return it once");
     // the author's word
     auto twice = [](const std::vector<Tensor>& in) {
         return std::vector{compute("twice", {8, 16}, [&](Expr i, Expr j) { return in[0](i, j) * 2.0; })};
