@@ -75,6 +75,16 @@ const Operator& flatten_operator() {
     return op;
 }
 
+const Operator& embedding_operator() {
+    static const Operator op("embedding", [](const std::vector<tw::Tensor>& in) {
+        const tw::Tensor &table = in[0], &ids = in[1], &places = in[2];
+        const Expr length = places.shape()[0];
+        return compute("embedded", {ids.shape()[0], table.shape()[1]},
+                       [&](Expr n, Expr j) { return table(ids(n), j) + places(n % length, j); });
+    });
+    return op;
+}
+
 /// The row's maximum cancels: it is there for the range of exp.
 const Operator& cross_entropy_operator() {
     static const Operator op("cross_entropy", [](const std::vector<tw::Tensor>& in) {
@@ -119,6 +129,17 @@ Tensor add(const Tensor& x, const Tensor& y, std::source_location where) {
 Tensor flatten(const Tensor& x, std::source_location where) {
     if (x.shape().size() < 2) throw_error(Error, "flatten: x is {}; give [batch, extents...]", shape_text(x.shape()));
     return flatten_operator()({x}, where);
+}
+
+Tensor embedding(const Tensor& table, const Tensor& ids, const Tensor& places, std::source_location where) {
+    if (table.shape().size() != 2 || ids.shape().size() != 1 || ids.type() != i32 || places.shape().size() != 2 ||
+        places.shape()[1] != table.shape()[1])
+        throw_error(
+            Error,
+            "embedding: the table is {}, ids are {} {}, places {}; give [words, width], i32 [rows] and [length, "
+            "width]",
+            shape_text(table.shape()), name_of(ids.type()), shape_text(ids.shape()), shape_text(places.shape()));
+    return embedding_operator()({table, ids, places}, where);
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::source_location where) {

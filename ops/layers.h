@@ -18,6 +18,10 @@ Tensor gelu(const Tensor& x, TW_HERE);
 Tensor add(const Tensor& x, const Tensor& y, TW_HERE);
 /// x [batch, extents...] as rows [batch, product of the extents]. Throws Error if there is no extent.
 Tensor flatten(const Tensor& x, TW_HERE);
+/// table[ids[n]] + places[n % length], rows of sequences of `length` one behind the other: table [words, width], ids
+/// [rows] i32, places [length, width] -> [rows, width], f32. Ids outside of the table are the caller's mistake. Throws
+/// Error with all three shapes where they do not fit.
+Tensor embedding(const Tensor& table, const Tensor& ids, const Tensor& places, TW_HERE);
 /// Mean over the batch of -log softmax(logits)[label]. logits [batch, classes] f32, labels [batch] i32 -> scalar.
 /// Throws Error with both shapes where they do not fit. Labels outside of 0..classes-1 are the caller's mistake: see
 /// check_labels().

@@ -19,6 +19,7 @@ void add_bench_command(CLI::App& app);                  ///< bench
 void add_tune_command(CLI::App& app, int& status);      ///< tune
 void add_candidates_command(CLI::App& app);             ///< candidates
 void add_calibrate_command(CLI::App& app);              ///< calibrate
+void add_train_command(CLI::App& app);                  ///< train
 void add_fuzz_commands(CLI::App& app, int& status);     ///< fuzz schedules, fuzz illegal
 void add_cache_commands(CLI::App& app, int& status);    ///< cache ls, cache verify
 

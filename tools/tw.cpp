@@ -26,6 +26,7 @@ constexpr const char* Examples =
     "  tw bench product_4096x4096x4096               time, rate and share of a copy's bandwidth\n"
     "  tw candidates softmax_16384x8192_bf16_automatic   other schedules, the fastest by the model of time first\n"
     "  tw tune gemm_bf16_4096x4096x4096_tb           the fastest tiling, measured and checked, kept as a record\n"
+    "  tw train chars --values bf16                  a transformer that learns characters, each step one launch\n"
     "  tw fuzz schedules --count 200 --seed 7        random legal schedules against the oracle\n"
     "  tw fuzz tilings --count 200 --seed 7          random products in random tilings\n"
     "  tw fuzz convolutions --count 500 --seed 7     random convolutions and their gradients\n"
@@ -98,6 +99,7 @@ int main(int argc, char** argv) {
     tw::add_tune_command(app, status);
     tw::add_candidates_command(app);
     tw::add_calibrate_command(app);
+    tw::add_train_command(app);
     tw::add_fuzz_commands(app, status);
     tw::add_cache_commands(app, status);
     return run(app, argc, argv, status);

@@ -109,7 +109,7 @@ def train_case(draw):
 
 MAKERS = {"gemm": gemm_case, "gemm-kinds": gemm_kinds_case, "gemm-fp32": gemm_fp32_case, "attention": attention_case,
           "attention-backward": attention_case, "conv": conv_case, "depthwise": depthwise_case, "memory": memory_case}
-DRAWN = ChainMap(MAKERS, {"train": train_case})  # of kernels, and of whole steps
+DRAWN = ChainMap({"train": train_case}, MAKERS)  # of kernels, and of whole steps
 
 
 def random_cases(suite, count, seed):

@@ -64,6 +64,45 @@ void expect_equal(const Tensor& got, const Tensor& expected, double absolute = 1
 }
 
 class CompiledSteps : public OnDevice {};
+/// Rows of a table and of places, and the sums of adjoints that each of them gets.
+TEST_P(CompiledSteps, HaveEmbeddings) {
+    const auto backend = std::make_shared<Backend>(device_);
+    const int64_t words = 7, width = 6, length = 5, rows = 15;
+    HostArray table = host_array(f32, {words, width}), places = host_array(f32, {length, width}),
+              ids = host_array(i32, {rows}), goal = host_array(f32, {rows, width});
+    fill_uniform(table, -1, 1, 1);
+    fill_uniform(places, -1, 1, 2);
+    fill_integers(ids, 0, static_cast<int>(words) - 2, 3);  // the last one occurs nowhere
+    fill_uniform(goal, -1, 1, 4);
+    HostArray of_table = host_array(f32, {words, width}), of_places = host_array(f32, {length, width});
+    for (int64_t n = 0; n < rows; ++n)
+        for (int64_t j = 0; j < width; ++j) {
+            const auto word = ids.at({n}).integer;
+            const double y = table.at({word, j}).real + places.at({n % length, j}).real;
+            const double dy = 2 * (y - goal.at({n, j}).real) / static_cast<double>(rows * width);
+            of_table.set({word, j}, make_value(f32, of_table.at({word, j}).real + dy));
+            of_places.set({n % length, j}, make_value(f32, of_places.at({n % length, j}).real + dy));
+        }
+    const Tensor t(backend, table, "table"), p(backend, places, "places"), i(backend, ids, "ids"),
+        g(backend, goal, "goal");
+    t.set_requires_grad();
+    p.set_requires_grad();
+    auto step = [&] {
+        backward(mse_loss(embedding(t, i, p), g));
+        return std::vector{t.grad(), p.grad()};
+    };
+    const CompiledStep compiled = compile(backend, step);
+    compiled.run();
+    const std::vector<Tensor> called = step();
+    for (const auto& [got, expected] : {std::pair(compiled.results()[0], of_table),
+                                        {compiled.results()[1], of_places},
+                                        {called[0], of_table},
+                                        {called[1], of_places}})
+        expect_equal(got, Tensor(backend, expected), 1e-6);
+    EXPECT_ERROR(embedding(t, p, i),
+                 "embedding: the table is [7, 6], ids are f32 [5, 6], places [15]; give [words, width], ");
+}
+
 TW_ON_EACH_DEVICE(CompiledSteps);
 
 /// Losses and parameters are those of calls one by one; data and rates that change in between count.

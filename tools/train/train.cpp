@@ -1,0 +1,185 @@
+// tw train: networks on nothing but generated kernels, each step one launch.
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "ops/optimizer.h"
+#include "ops/optimizers/rate_schedule.h"
+#include "ops/persistence/checkpoint.h"
+#include "ops/step/compile_step.h"
+#include "support/error.h"
+#include "support/progress.h"
+#include "tools/commands.h"
+#include "tools/numbers.h"
+#include "tools/output.h"
+#include "tools/train/loss_curve.h"
+#include "tools/train/model.h"
+
+namespace tw {
+namespace {
+
+struct TrainOptions {
+    std::string network, device, values = "f32", csv, svg, checkpoint;
+    ModelOptions model;
+    int64_t steps = 0, every = 10, save_every = 500;
+    double rate = 0, weight_decay = -1;
+    bool resume = false, explain = false;
+};
+
+/// What each network is trained with where nothing is said.
+struct Recipe {
+    std::unique_ptr<TrainedModel> (*make)(const std::shared_ptr<nn::Backend>&, const ModelOptions&);
+    int64_t steps, small_steps;
+    double rate, weight_decay;
+};
+Recipe recipe_of(const std::string& network) {
+    if (network == "mlp") return {make_mlp, 1500, 150, 3e-3, 1};
+    if (network == "cnn") return {make_cnn, 1000, 40, 5e-3, 0.05};
+    return {make_chars, 1000, 30, 3e-3, 0.1};
+}
+
+class Training {
+public:
+    Training(const TrainOptions& options, const std::shared_ptr<Device>& device)
+        : options_(options),
+          recipe_(recipe_of(options.network)),
+          backend_(std::make_shared<nn::Backend>(device)),
+          model_(recipe_.make(backend_, options.model)),
+          adamw_(model_->parameters(), 0,
+                 {.beta2 = 0.98,
+                  .weight_decay = options.weight_decay < 0 ? recipe_.weight_decay : options.weight_decay,
+                  .max_norm = 1}) {
+        if (options_.steps == 0) options_.steps = options.model.small ? recipe_.small_steps : recipe_.steps;
+        if (options_.rate == 0) options_.rate = recipe_.rate;
+        print("{}: {}\n", options_.network, model_->description());
+        const auto begin = std::chrono::steady_clock::now();
+        step_ = nn::compile(backend_,
+                            [&] {
+                                const nn::Tensor loss = model_->loss();
+                                nn::backward(loss);
+                                adamw_.step();
+                                return std::vector{loss};
+                            },
+                            {.mixed = {.values = options_.values == "bf16" ? bf16 : f32}});
+        print("{} parameters; a step is {} kernels in one launch, planned and compiled in {:.1f} s\n", num_parameters(),
+              step_.plan().num_kernels(), seconds_since(begin));
+        if (options_.explain) print("{}", step_.plan().text());
+        kept_.add("parameters", model_->parameters()).add("adamw", adamw_.states()).add("states", model_->states());
+        kept_.add("step", done_);
+    }
+
+    Score run() {
+        if (options_.resume) resume();
+        const auto rates = nn::cosine_rate({.peak = options_.rate,
+                                            .warmup = options_.steps / 20,
+                                            .steps = options_.steps,
+                                            .last = options_.rate / 20});
+        const auto begin = std::chrono::steady_clock::now();
+        const int64_t first = done_;
+        {
+            Progress bar("training", options_.steps);
+            while (done_ < options_.steps) {
+                model_->draw(done_);
+                adamw_.set_rate(rates(done_));
+                step_.run();
+                ++done_;
+                if (done_ % options_.every == 0 || done_ == options_.steps) note_loss(bar);
+                const bool is_time = done_ % options_.save_every == 0 || done_ == options_.steps;
+                if (!options_.checkpoint.empty() && is_time) kept_.save(options_.checkpoint);
+            }
+        }
+        const double seconds = seconds_since(begin);
+        if (done_ > first)
+            print("{} steps in {:.1f} s, {:.3f} ms each; loss {:.4f} at first, {:.4f} at last\n", done_ - first,
+                  seconds, seconds / static_cast<double>(done_ - first) * 1e3, curve_.front().second,
+                  curve_.back().second);
+        if (!options_.csv.empty()) write_csv(options_.csv, curve_);
+        if (!options_.svg.empty()) write_svg(options_.svg, curve_, options_.network + ": loss");
+        const Score score = model_->score();
+        print("{}\n", score.text);
+        return score;
+    }
+
+private:
+    static double seconds_since(std::chrono::steady_clock::time_point begin) {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    }
+    int64_t num_parameters() const {
+        int64_t count = 0;
+        for (const nn::Tensor& parameter : model_->parameters()) {
+            int64_t own = 1;
+            for (int64_t extent : parameter.shape()) own *= extent;
+            count += own;
+        }
+        return count;
+    }
+    void resume() {
+        user_check(!options_.checkpoint.empty(), std::source_location::current(),
+                   "train: --resume goes on from a checkpoint; name it with --checkpoint FILE");
+        if (!std::filesystem::exists(options_.checkpoint))
+            return print("no {} yet: from the beginning\n", options_.checkpoint);
+        kept_.load(options_.checkpoint);
+        print("resumed behind step {}\n", done_);
+    }
+    void note_loss(Progress& bar) {
+        const double loss = step_.results()[0].to_host().at({}).real;
+        if (!std::isfinite(loss))
+            throw_error(Error, "train: the loss of step {} is {}; take a lower --rate, which is {}", done_, loss,
+                        options_.rate);
+        curve_.emplace_back(done_, loss);
+        bar.show(done_, fmt::format("loss {:.4f}", loss));
+    }
+
+    TrainOptions options_;
+    const Recipe recipe_;
+    std::shared_ptr<nn::Backend> backend_;
+    std::unique_ptr<TrainedModel> model_;
+    nn::AdamW adamw_;
+    nn::CompiledStep step_;
+    nn::Checkpoint kept_;
+    int64_t done_ = 0;
+    LossCurve curve_;
+};
+
+void add_options(CLI::App* command, TrainOptions& options) {
+    constexpr uint64_t most = uint64_t{1} << 40;
+    command->add_option("network", options.network, "mlp, cnn: handwritten digits; chars: which character comes next")
+        ->required()
+        ->check(CLI::IsMember({"mlp", "cnn", "chars"}));
+    command->add_option("--device", options.device, "cuda or emulated; the GPU if there is one");
+    command->add_option("--steps", options.steps, "as the network says")->check(whole_number(1, most));
+    command->add_option("--batch", options.model.batch, "images or sequences of a step")
+        ->check(whole_number(1, 1 << 20));
+    command->add_option("--rate", options.rate, "the highest, of AdamW")->check(positive_real());
+    command->add_option("--weight-decay", options.weight_decay, "of AdamW")->check(CLI::NonNegativeNumber);
+    command->add_option("--seed", options.model.seed, "of weights and batches")->check(seed_number());
+    command->add_option("--values", options.values, "activations and adjoints, f32 or bf16")
+        ->check(CLI::IsMember({"f32", "bf16"}));
+    command->add_flag("--small", options.model.small, "a network that the emulator trains in seconds");
+    command->add_option("--text", options.model.texts, "chars: files to learn, in place of the project's documents");
+    command->add_option("--loss", options.csv, "a file for step and loss, comma-separated");
+    command->add_option("--svg", options.svg, "a file for the curve as a picture");
+    command->add_option("--every", options.every, "steps between losses that are read")->check(whole_number(1, most));
+    command->add_option("--checkpoint", options.checkpoint, "a file that keeps the run, written as it goes");
+    command->add_option("--save-every", options.save_every, "steps between checkpoints")->check(whole_number(1, most));
+    command->add_flag("--resume", options.resume, "go on from the checkpoint, if there is one: with the same bits");
+    command->add_flag("--explain", options.explain, "the step's groups, kernels, memory, and why");
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app) {
+    auto options = std::make_shared<TrainOptions>();
+    CLI::App* command = app.add_subcommand("train", "train a network by generated kernels alone, each step one launch");
+    add_options(command, *options);
+    command->callback([options] {
+        const std::shared_ptr<Device> device =
+            options->device.empty() ? best_device().device : open_device(options->device);
+        Training(*options, device).run();
+    });
+}
+
+}  // namespace tw
