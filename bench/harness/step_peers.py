@@ -13,7 +13,8 @@ from harness import bursts, operands
 LOOSEST = 1.5  # times the error of PyTorch's own step
 # Where a value is as near to a kink as its rounding, the adjoint passes on one side and not on the other: in f32 some
 # 1e-6 of all elements, which moves sums of n of them by sqrt(1e-6 n) of sqrt(n).
-KINKS = {"mlp": 1e-3, "residual": 1e-3}
+# (One flip of 6.4 million moves the gradient of an MLP's bias by 3e-4 to 7e-4; sums in one run of 1880 terms flip 0 to 2.)
+KINKS = {("mlp", "f32"): 1e-3, ("residual", "f32"): 1e-3}
 UPDATE = 1e-3  # of an optimizer in f32 beside its formula, relative to what it changes, of parameters as large as 1
 ROUNDINGS = {"f32": 1e-5, "bf16": 2.0**-8}  # which is no error of either side: relative, of a tensor as a whole
 
@@ -182,7 +183,7 @@ def verdict(step, sizes, before, after, values):
         else:
             start = before.get(name) if "_moment" not in name else None
             own, peer = distance(after[name], reference, start), distance(theirs[name], reference, start)
-            allowed = LOOSEST * peer + ROUNDINGS[values] + KINKS.get(step, 0)
+            allowed = LOOSEST * peer + ROUNDINGS[values] + KINKS.get((step, values), 0)
         correct = correct and own <= allowed
         worst = max(worst, (own / allowed, f"{name} errs by {own:.2g}, PyTorch by {peer:.2g}"))
     return correct, worst[1]
