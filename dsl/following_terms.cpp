@@ -108,14 +108,31 @@ private:
         std::vector<Led> axes;
         if (found.empty()) return {};
         if (!updates_ && found[0].size() != own_.axes.size()) return {};
+        if (!updates_) put_own_first(found);
         for (size_t d = 0; d < found[0].size(); ++d) {
             const Led led = led_along(found[0][d]);
             if (led.axis < 0 || std::ranges::find(axes, led.axis, &Led::axis) != axes.end()) return {};
-            if (!std::ranges::all_of(found, [&](const Access& access) { return equal(access[d], found[0][d]); }))
-                return {};
+            const bool are_alike =
+                std::ranges::all_of(found, [&](const Access& access) { return equal(access[d], found[0][d]); });
+            if (!are_alike && (updates_ || !makes_all(source, d))) return {};
             axes.push_back(led);
         }
         return axes;
+    }
+    /// What is made for it may read, along a dimension of which an iteration has all, more than its element, as
+    /// reductions of rows do.
+    void put_own_first(std::vector<Access>& found) const {
+        const auto is_own = [&](const Access& access) {
+            return std::ranges::all_of(access, [&](const Expr& index) { return led_along(index).axis >= 0; });
+        };
+        std::ranges::stable_partition(found, is_own);
+    }
+    bool makes_all(int source, size_t dimension) const {
+        const std::vector<Access> read = of_leader(source);
+        if (read.empty()) return false;
+        const Region made = read_in_iteration(state_, leader_, loop_, Memory::Shared, {read[0][dimension]}, where_);
+        const Expr& extent = state_.stages[source].definition.operation->shape[dimension];
+        return is_constant(simplify(made.lo[0]), 0) && prove(made.extent[0] >= extent) == true;
     }
 
     /// Updates add what they are made of, wherever it is: of `axis * n + term`, n terms, a block.
@@ -216,7 +233,7 @@ private:
         bool each_once = !updates_ || following_conditions(state_, leader_, where_).empty();
         for (size_t d = 0; d < found[0].size(); ++d) {
             for (const Access& access : found) each_once &= equal(access[d], found[0][d]);
-            each_once &= counts_through(found[0][d], axes, read.operation->shape[d]);
+            each_once &= counts_through(found[0][d], axes, read.operation->shape[d], !updates_);
         }
         // Of what its terms do not tell apart, an iteration must have all.
         const Region box = made_in_iteration(state_, leader_, loop_, where_);
@@ -261,8 +278,9 @@ private:
         return false;
     }
 
-    /// Whether the index takes each value below `extent` once while its axes, not used before, run: i * n + j.
-    static bool counts_through(const Expr& index, std::vector<Counted>& axes, const Expr& extent) {
+    /// Whether the index takes each value below `extent` once while its axes, not used before, run: i * n + j. It may
+    /// go on behind where what is there is not made, as in the last of parts.
+    bool counts_through(const Expr& index, std::vector<Counted>& axes, const Expr& extent, bool may_go_on) const {
         Affine affine = affine_of(index);
         if (affine.offset != 0) return false;
         std::ranges::sort(affine.terms, {}, [](const auto& term) { return term.second; });
@@ -272,8 +290,12 @@ private:
             if (axis == axes.end() || axis->used || !is_constant(counted, coefficient)) return false;
             axis->used = true;
             counted = simplify(counted * axis->extent);
+            // Behind its end stand the elements of the axis with the next larger factor.
+            const bool is_last = atom.same(affine.terms.back().first);
+            if (!is_last && goes_beyond(state_.stages[leader_], state_.stages[leader_].roots[axis - axes.begin()]))
+                return false;
         }
-        return equal(counted, simplify(extent));
+        return equal(counted, simplify(extent)) || (may_go_on && prove(counted >= extent) == true);
     }
 
     const State& state_;

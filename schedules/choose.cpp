@@ -13,6 +13,7 @@
 #include "schedules/choose_windows.h"
 #include "schedules/deciding_lengths.h"
 #include "schedules/declare_rows.h"
+#include "schedules/elements_beside_sums.h"
 #include "schedules/elementwise.h"
 #include "schedules/explain_units.h"
 #include "schedules/long_reductions.h"
@@ -85,8 +86,7 @@ public:
         return std::move(*best);
     }
 
-    /// A name of each group of rows that is no kernel.
-    const std::vector<std::string>& rows_in_vain() const { return rows_.in_vain; }
+    const ChosenRows& rows() const { return rows_; }
 
     /// Of tensors that were declared anew, those that could not be tiled as they are now, and those that have not the
     /// tiling of their record.
@@ -190,7 +190,11 @@ private:
         auto is_copy = [&](const OperationRef& operation) {
             return std::ranges::find(copied_rows_, operation->name) != copied_rows_.end();
         };
-        auto found = rows_.choose(outputs_, {is_taken, is_copy}, [&](std::string& why) {
+        std::vector<Tensor> sums;
+        for (const TiledProduct& p : tiled_)
+            if (std::holds_alternative<ColumnReduction>(p.tiles)) sums.push_back(p.c);
+        auto is_sum = [&](const OperationRef& operation) { return holds(sums, Tensor(operation, 0)); };
+        auto found = rows_.choose(outputs_, sums, {is_taken, is_copy, is_sum}, [&](std::string& why) {
             auto schedule = lowered(true);
             why = refusal_;
             return schedule;
@@ -230,8 +234,8 @@ private:
             for (const ProductTiling& tiling : tilings_of(*unit, target_))
                 found.push_back({unit->c, unit->a, unit->b, tiling, tiling == tuned_tiling(unit->shape, target_)});
         if (auto threads = product_of_threads(c, target_)) found.push_back(*threads);
-        if (auto columns = column_reduction(c); columns && shareable_ && !scatters_or_scans(unscheduled_[c]))
-            found.push_back(*columns);
+        if (shareable_ && !scatters_or_scans(unscheduled_[c]))
+            for (TiledProduct& columns : column_reductions(c, outputs_)) found.push_back(std::move(columns));
         return found;
     }
 
@@ -305,7 +309,9 @@ private:
         const auto copies = std::ranges::partition(others, [&](Stage stage) { return !copy_at(s, stage); });
         for (Stage stage : copies) schedule_other(s, stage);
         others.erase(copies.begin(), copies.end());
-        std::for_each(tiled_.rbegin(), tiled_.rend(), [&](const TiledProduct& p) { schedule_tiled(s, p); });
+        std::for_each(tiled_.rbegin(), tiled_.rend(), [&](const TiledProduct& p) {
+            if (!rows_.holds(s, s[p.c])) schedule_tiled(s, p);
+        });
         rows_.schedule(s);  // before others, which outputs that are free may stand beside
         for (Stage stage : others) schedule_other(s, stage);
         return s;
@@ -340,16 +346,7 @@ private:
     }
 
     bool is_tiled(const Schedule& s, Stage stage) const {
-        return std::any_of(tiled_.begin(), tiled_.end(), [&](const TiledProduct& p) {
-            const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles);
-            if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
-                return std::ranges::any_of(depthwise->tensors(), [&](const Tensor& t) { return s[t].id == stage.id; });
-            if (const Tensor totals = totals_of(p); totals.defined() && s[totals].id == stage.id) return true;
-            if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
-                for (const Tensor& t : halo->tensors())
-                    if (s[t].id == stage.id) return true;
-            return s[p.c].id == stage.id || (windows && s[windows->product.result].id == stage.id);
-        });
+        return std::ranges::any_of(tiled_, [&](const TiledProduct& p) { return makes(p, s, stage); });
     }
 
     void schedule_other(Schedule& s, Stage stage) const {
@@ -387,6 +384,7 @@ struct Chosen {
     Schedule schedule;
     std::vector<Tensor> moved_in_vain;
     std::vector<std::string> rows_in_vain;
+    bool sums_in_vain = false;
 };
 /// Convolutions that cannot be tiled as they are declared anew are taken by the model, or as they were given.
 Chosen chosen(const MovedChannels& moved, const std::vector<std::string>& copied_rows, const Target& target) {
@@ -399,7 +397,7 @@ Chosen chosen(const MovedChannels& moved, const std::vector<std::string>& copied
         const std::vector<LeftOver> left_over = chooser.left_over();
         if (left_over.empty()) {
             for (const std::string& why : left) Edit::note(s, why);
-            return {std::move(s), chooser.moved_in_vain(), chooser.rows_in_vain()};
+            return {std::move(s), chooser.moved_in_vain(), chooser.rows().in_vain, chooser.rows().sums_in_vain};
         }
         for (const LeftOver& each : left_over) {
             (each.is_fused         ? exceptions.apart
@@ -412,15 +410,16 @@ Chosen chosen(const MovedChannels& moved, const std::vector<std::string>& copied
 }
 
 /// Channels that were moved in vain stay.
-Chosen with_moved_channels(const DeclaredRows& rows, const Target& target) {
-    const SumsTogether summed = sums_together(rows.outputs);
+Chosen with_moved_channels(const DeclaredRows& rows, bool sums_of_copies, const Target& target) {
+    const SharedElements shared = share_elements(rows.outputs, {.sums_of_copies = sums_of_copies});
+    const SumsTogether summed = sums_together(shared.outputs);
     const OutlinedImages outlined =
         target.has_wgmma && target.has_tma ? outline_images(summed.outputs) : OutlinedImages{summed.outputs, {}};
     for (UnmovedChannels left;;) {
         const MovedChannels moved = move_channels(outlined.outputs, left, target);
         Chosen found = chosen(moved, rows.copies, target);
         if (found.moved_in_vain.empty()) {
-            for (const auto* notes : {&rows.notes, &summed.notes, &outlined.notes})
+            for (const auto* notes : {&rows.notes, &shared.notes, &summed.notes, &outlined.notes})
                 for (const std::string& note : *notes) Edit::note(found.schedule, note);
             return found;
         }
@@ -434,8 +433,10 @@ Schedule choose_by_rule(const std::vector<Tensor>& outputs, const Target& target
     const ProductsApart apart = products_apart(outputs);
     const AsMatrices matrices = as_matrices(apart.outputs, target);
     const BehindProducts behind = behind_products(matrices.outputs, target);
+    bool has_copies = true;
     for (std::vector<std::string> without;;) {
-        Chosen found = with_moved_channels(declare_rows(behind.outputs, without), target);
+        Chosen found = with_moved_channels(declare_rows(behind.outputs, without), has_copies, target);
+        if (found.sums_in_vain && std::exchange(has_copies, false)) continue;
         const size_t before = without.size();
         for (const std::string& name : found.rows_in_vain)
             if (std::ranges::find(without, name) == without.end()) without.push_back(name);

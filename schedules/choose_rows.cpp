@@ -11,6 +11,7 @@
 
 #include "dsl/simplify.h"
 #include "schedules/choices.h"
+#include "schedules/elements_beside_sums.h"
 #include "schedules/replace_tensors.h"
 
 namespace tw::schedules {
@@ -216,8 +217,11 @@ RowSchedule pick_threads(const std::string& name, RowSchedule how) {
 
 /// Those of row_schedules, what is picked first: one of them, other threads, or none, where stages are to be kernels of
 /// their own.
-std::vector<RowSchedule> picked_schedules(const RowGroup& group) {
+std::vector<RowSchedule> picked_schedules(const RowGroup& group, bool has_sums) {
     std::vector<RowSchedule> all = row_schedules(group);
+    constexpr int64_t lanes = 32;
+    for (RowSchedule& each : all)  // what blocks of several warps combine costs more than it spares
+        if (has_sums) each.threads.rows = std::max<int64_t>(lanes / each.threads.threads, 1);
     if (!Choices::current()) return all;
     const std::string& name = group.made[0]->name;
     std::vector<std::string> ways;
@@ -240,7 +244,7 @@ std::vector<Tensor> tensors_of(const RowGroup& group) {
     return tensors;
 }
 
-void schedule_rows(Schedule& s, const RowGroup& group, const RowSchedule& how) {
+void schedule_rows(Schedule& s, const RowGroup& group, const RowSchedule& how, const Tensor& sums) {
     std::vector<Tensor> results;
     for (const OperationRef& each : group.results) results.emplace_back(each, 0);
     // Rows lead, or else what is made of reductions.
@@ -256,7 +260,9 @@ void schedule_rows(Schedule& s, const RowGroup& group, const RowSchedule& how) {
     }
     std::vector<Stage> stages = s.all_stages();
     std::erase_if(stages, [&](const Stage& stage) { return !ids.count(stage.id); });
-    if (how.streams)
+    if (sums.defined())
+        schedule_rows_and_sums(s, results[0], stages, how.threads, sums);
+    else if (how.streams)
         schedule_streamed_rows(s, results, stages, how.chunks, how.aligned);
     else
         schedule_cooperative_rows(s, results, stages, how.threads, split);
@@ -275,18 +281,45 @@ std::string text_of(const RowGroup& group, const RowSchedule& how) {
                        how.aligned.defined() ? "from aligned places on" : "by one kernel");
 }
 
-std::optional<Schedule> ChosenRows::choose(const std::vector<Tensor>& outputs, const RowGrouping& how,
+namespace {
+
+/// Of these sums over all rows, those that read what the group keeps of each.
+Tensor sums_of(const RowGroup& group, const std::vector<Tensor>& sums) {
+    for (const OperationRef& kept : group.between)
+        for (const Tensor& each : sums)
+            if (kept->axes.size() == 2 && sums_all_rows(each, Tensor(kept, 0))) return each;
+    return {};
+}
+
+/// Whether the rows are so many that blocks have several, and threads keep them, for one result.
+bool can_sum(const RowGroup& group, const RowSchedule& how) {
+    constexpr int64_t least_rows = 1024;
+    if (how.streams || !how.threads.keep || group.rows.size() != 1 || group.results.size() != 1) return false;
+    const Operation& result = *group.results[0];
+    return group.split.empty() && has_columns(group, result) && result.outputs.size() == 1 && result.axes.size() == 2 &&
+           as_constant(group.rows[0]).value_or(0) >= least_rows;
+}
+
+}  // namespace
+
+std::optional<Schedule> ChosenRows::choose(const std::vector<Tensor>& outputs, const std::vector<Tensor>& sums,
+                                           const RowGrouping& how,
                                            const std::function<std::optional<Schedule>(std::string& why)>& lowered) {
     std::optional<Schedule> best;
     for (const RowGroup& group : row_groups(outputs, how)) {
         if (!is_worth_sharing(group)) continue;
+        const Tensor summed = sums_of(group, sums);
         std::string why;
         bool found = false;
-        for (const RowSchedule& each : picked_schedules(group)) {
-            chosen_.push_back({group, each, tensors_of(group)});
+        for (const RowSchedule& each : picked_schedules(group, summed.defined())) {
+            if (summed.defined() && !can_sum(group, each)) continue;
+            chosen_.push_back({group, each, tensors_of(group), summed});
+            if (summed.defined()) chosen_.back().tensors.push_back(summed);
             if (auto schedule = lowered(why)) {
                 best = std::move(schedule);
                 notes.push_back(text_of(group, each));
+                if (summed.defined())
+                    notes.push_back(fmt::format("'{}': by the kernel of the rows that it sums", summed.name()));
                 found = true;
                 break;
             }
@@ -294,6 +327,7 @@ std::optional<Schedule> ChosenRows::choose(const std::vector<Tensor>& outputs, c
             chosen_.pop_back();
         }
         if (!found) in_vain.push_back(group.made[0]->name);
+        sums_in_vain = sums_in_vain || (!found && summed.defined());
     }
     return best;
 }
@@ -305,7 +339,7 @@ bool ChosenRows::holds(const Schedule& s, Stage stage) const {
 }
 
 void ChosenRows::schedule(Schedule& s) const {
-    for (const Chosen& one : chosen_) schedule_rows(s, one.group, one.how);
+    for (const Chosen& one : chosen_) schedule_rows(s, one.group, one.how, one.sums);
 }
 
 }  // namespace tw::schedules

@@ -26,8 +26,8 @@ std::vector<RowSchedule> row_schedules(const RowGroup& group);
 /// up to rounding.
 bool reads_in_exponents(const RowGroup& group);
 
-/// Schedules the stages of the group as one kernel.
-void schedule_rows(Schedule& s, const RowGroup& group, const RowSchedule& how);
+/// Schedules the stages of the group as one kernel, with those sums over its rows, if they are defined.
+void schedule_rows(Schedule& s, const RowGroup& group, const RowSchedule& how, const Tensor& sums = {});
 /// The operations that are stages of it.
 std::vector<Tensor> tensors_of(const RowGroup& group);
 /// "'y', 'mean': rows of 768 elements, kept in registers by one kernel".
@@ -38,19 +38,23 @@ class ChosenRows {
 public:
     /// Each with the first of its schedules that can be built, beside what is chosen already: `lowered` gives the whole
     /// schedule with the groups that hold() so far, or nothing, and says why.
-    std::optional<Schedule> choose(const std::vector<Tensor>& outputs, const RowGrouping& how,
+    /// The kernel of a group makes also that of `sums`, over [columns], which reads what it keeps of each row.
+    std::optional<Schedule> choose(const std::vector<Tensor>& outputs, const std::vector<Tensor>& sums,
+                                   const RowGrouping& how,
                                    const std::function<std::optional<Schedule>(std::string& why)>& lowered);
     bool holds(const Schedule& s, Stage stage) const;
     void schedule(Schedule& s) const;
 
     std::vector<std::string> notes;    ///< for explain()
     std::vector<std::string> in_vain;  ///< a name of each group that is none
+    bool sums_in_vain = false;         ///< of one of them, since it cannot make sums that read what it keeps
 
 private:
     struct Chosen {
         RowGroup group;
         RowSchedule how;
         std::vector<Tensor> tensors;
+        Tensor sums = {};
     };
     std::vector<Chosen> chosen_;
 };

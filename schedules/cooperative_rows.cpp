@@ -262,4 +262,71 @@ void schedule_cooperative_rows(Schedule& s, const std::vector<Tensor>& results, 
         spread_stage(s, *stage, !kept && s.reduces(*stage), shape, along_columns[stage->id]);
 }
 
+namespace {
+
+/// The loop over a thread's rows, in the kernel of the sums of blocks of rows.
+Loop lead_by_sums(Schedule& s, const Tensor& sums, const RowThreads& shape) {
+    // One wave of a large GPU, whose multiprocessors have room for 10 warps with rows and sums in registers.
+    constexpr int64_t warps_wanted = 1320, least_turns = 4;
+    const int64_t rows = as_constant(s.extent(s.reduce(sums))).value();
+    const int64_t blocks = std::max<int64_t>(warps_wanted * 32 / (shape.threads * shape.rows), 1);
+    const int64_t least = std::max((rows + blocks * shape.rows - 1) / (blocks * shape.rows), least_turns);
+    int64_t turns = least;
+    for (int64_t more = least; more <= least * 4 / 3; ++more)
+        if (rows % (more * shape.rows) == 0) {  // no block has a mask
+            turns = more;
+            break;
+        }
+    const int64_t chunk_rows = turns * shape.rows;
+    const auto [chunk, inside] = s.split(s.reduce(sums), chunk_rows, Tail::Mask, {"chunk", "in_chunk"});
+    const Stage parts = s.rfactor(sums, chunk);
+    const std::vector<Loop> data = s.data_loops(parts);
+    Loop turn = s.reduce(parts);
+    std::vector<Loop> order{data[0]};
+    if (shape.rows > 1) {
+        const auto [next, row] = s.split(turn, shape.rows, {"turn", "row"});
+        s.bind(row, thread);
+        turn = next;
+        order.push_back(row);
+    }
+    const auto [step, in_step] = s.split(data[1], shape.threads * shape.neighbours, Tail::Mask, {"step", "in_step"});
+    const auto [share, element] = s.split(in_step, shape.neighbours, {"share", "element"});
+    order.insert(order.end(), {turn, step, share, element});
+    s.order(order);
+    s.bind(data[0], grid.x);
+    s.bind(share, thread);
+    s.unroll(step);
+    if (shape.neighbours > 1) s.bind(element, tw::vector);
+    schedule_parts_of_columns(s, sums, (rows + chunk_rows - 1) / chunk_rows);
+    return turn;
+}
+
+}  // namespace
+
+void schedule_rows_and_sums(Schedule& s, const Tensor& result, const std::vector<Stage>& made, const RowThreads& shape,
+                            const Tensor& sums, std::source_location where) {
+    CalledFrom caller(where);
+    const Stage own = s[result], whole = s[sums];
+    std::vector<Stage> stages = made, shared{own};
+    std::reverse(stages.begin(), stages.end());  // readers first
+    std::set<int> summed;
+    for (const Stage& stage : stages)
+        for (const Stage& reader : s.readers(stage))
+            if (reader.id == whole.id) summed.insert(stage.id);
+    const Loop turn = lead_by_sums(s, sums, shape);
+    s.at(own, turn);
+    const Loop row = s.data_loops(own)[0];
+    for (const Stage& stage : stages) {
+        if (stage.id == own.id) continue;
+        if (!s.reduces(stage) && s.data_loops(stage).size() > 1 && s.readers(stage).size() == 1) {
+            s.inline_stage(stage);
+            continue;
+        }
+        s.at(stage, summed.contains(stage.id) ? turn : row);
+        s.set_memory(stage, Memory::Registers);
+        if (s.reduces(stage) || s.data_loops(stage).size() > 1) shared.push_back(stage);
+    }
+    for (auto stage = shared.rbegin(); stage != shared.rend(); ++stage) spread_stage(s, *stage, false, shape, 1);
+}
+
 }  // namespace tw::schedules

@@ -36,4 +36,10 @@ struct SplitRows {
 void schedule_cooperative_rows(Schedule& s, const std::vector<Tensor>& results, const std::vector<Stage>& made,
                                const RowThreads& shape, const std::vector<SplitRows>& split = {}, TW_HERE);
 
+/// A result over these rows as above, and beside it sums over all rows of what its stages read, over [columns], in one
+/// pass: a block takes neighbouring rows in turn, its threads keep the sums of their columns, and a second kernel adds
+/// those of blocks. `made` are the result's stages, none of which is another result.
+void schedule_rows_and_sums(Schedule& s, const Tensor& result, const std::vector<Stage>& made, const RowThreads& shape,
+                            const Tensor& sums, TW_HERE);
+
 }  // namespace tw::schedules

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int64_t blocks_wanted = 2048;  // of 256 threads: about two waves of 132 multiprocessors
 constexpr int64_t least_terms = 8;       // a thread: loads that it can have in flight
+constexpr int64_t most_of_block = 4;     // vectors of a thread that cost less than the launch of a second kernel
 constexpr int64_t few_blocks = 264;      // two for each multiprocessor of a large GPU: below, each has fewer terms
 
 constexpr int64_t most_rows = 32;  // a thread, that its block reduces alone
@@ -34,7 +35,7 @@ std::vector<Loop> reduce_loops(const Schedule& s, Stage stage) {
 /// A column tile a block (of each iteration of the loops around columns), vectors along columns, threads that share the
 /// terms. Of rows that are no whole vectors, neighbouring threads read neighbouring elements, or such vectors as the
 /// rows are made of.
-void schedule_columns(Schedule& s, Stage stage, Loop rows, const ColumnThreads& shape) {
+ColumnTerms schedule_columns(Schedule& s, Stage stage, Loop rows, const ColumnThreads& shape) {
     std::vector<Loop> others = s.data_loops(stage);
     const Loop columns = others.back();
     others.pop_back();
@@ -77,6 +78,7 @@ void schedule_columns(Schedule& s, Stage stage, Loop rows, const ColumnThreads& 
     if (shape.steps > 1) s.unroll(together);
     for (const Loop& piece : pieces) s.unroll(piece);
     for (const Loop& element : elements) s.bind(element, tw::vector);
+    return {pieces.empty() ? together : pieces[0], vector};
 }
 
 }  // namespace
@@ -103,8 +105,8 @@ ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours, 
     return shape;
 }
 
-void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const ColumnThreads& shape,
-                               std::source_location where) {
+ColumnTerms schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const ColumnThreads& shape,
+                                      std::source_location where) {
     CalledFrom caller(where);
     require_sizes("column threads",
                   {{"lanes", shape.lanes},
@@ -118,10 +120,16 @@ void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const
     if (rows <= shape.chunk) return schedule_columns(s, s[y], row, shape);
     auto [chunk, inside] = s.split(row, shape.chunk, Tail::Mask, {"chunk", "in_chunk"});
     const Stage parts = s.rfactor(y, chunk);
-    schedule_columns(s, parts, s.reduce(parts), shape);
-    int64_t chunks = (rows + shape.chunk - 1) / shape.chunk;
+    const ColumnTerms of_parts = schedule_columns(s, parts, s.reduce(parts), shape);
+    schedule_parts_of_columns(s, y, (rows + shape.chunk - 1) / shape.chunk);
+    return of_parts;
+}
+
+void schedule_parts_of_columns(Schedule& s, const Tensor& y, int64_t parts) {
+    constexpr int64_t many = 256;  // then more blocks, of a sector a row
+    if (parts >= many) return void(schedule_columns(s, s[y], s.reduce(y), {.lanes = 8, .rows = 32, .neighbours = 1}));
     schedule_columns(s, s[y], s.reduce(y),
-                     {.lanes = 32, .rows = std::clamp<int64_t>(chunks / 4, 1, 8), .neighbours = 1});
+                     {.lanes = 32, .rows = std::clamp<int64_t>(parts / 4, 1, 8), .neighbours = 1});
 }
 
 void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t threads, int64_t neighbours,
@@ -145,7 +153,8 @@ void schedule_full_reduction(Schedule& s, const StageRef& y, int64_t count, int6
     while (vectors > 1 && count < one * vectors * few_blocks) vectors /= 2;
     const int64_t step = one * vectors;
     int64_t size = std::max(round_up((count + blocks_wanted - 1) / blocks_wanted, step), step);
-    if (count <= size && combine == Combine::Workspace) return schedule_block_reduction(s, y, threads, neighbours);
+    const bool is_short = count <= std::max(size, most_of_block * one);
+    if (is_short && combine == Combine::Workspace) return schedule_block_reduction(s, y, threads, neighbours);
     const std::vector<Loop> loops = reduce_loops(s, s[y]);
     const Loop terms = loops.size() > 1 ? s.fuse(loops, "term") : loops[0];
     auto [chunk, inside] = s.split(terms, size, Tail::Mask, {"chunk", "in_chunk"});

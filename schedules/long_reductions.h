@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "dsl/schedule.h"
+#include "schedules/elements_beside_sums.h"
 
 namespace tw::schedules {
 
@@ -17,8 +18,16 @@ struct ColumnThreads {
 /// rows and columns. Throws Error if there are no neighbours.
 ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours, int64_t others = 1, TW_HERE);
 
+/// Where the terms of a column reduction are: the innermost loop over a thread's, around vectors of neighbours.
+struct ColumnTerms {
+    Loop innermost;
+    int64_t vector;
+};
 /// Schedules `y` over columns, or over (others.., columns), whose reduce axes together are `rows` rows.
-void schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const ColumnThreads& shape, TW_HERE);
+ColumnTerms schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const ColumnThreads& shape, TW_HERE);
+
+/// What adds so many parts of `y`, over columns: a second kernel.
+void schedule_parts_of_columns(Schedule& s, const Tensor& y, int64_t parts);
 
 /// Schedules a scalar `y` whose reduce axes have `count` terms together: vectors of `neighbours`, several in flight a
 /// thread. Combine::Atomic: the blocks add to y, without a second kernel behind.
@@ -33,6 +42,7 @@ void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t thread
 struct ColumnReduction {
     int64_t rows;
     ColumnThreads threads;
+    ElementsBeside beside = {};  ///< what its kernel stores, too
 };
 std::optional<ColumnReduction> column_reduction_of(const Tensor& c);
 

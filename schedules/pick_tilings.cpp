@@ -26,7 +26,8 @@ std::string option_of(const TiledProduct& tiled) {
         return tiling_text(ConvolutionTiling(halo->tiles));
     if (std::holds_alternative<RedeclaredDepthwise>(tiled.tiles)) return "windows";
     if (std::holds_alternative<ProductTiles>(tiled.tiles)) return "threads";
-    if (std::holds_alternative<ColumnReduction>(tiled.tiles)) return "columns";
+    if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&tiled.tiles))
+        return columns->beside.kept.empty() ? "columns" : "columns+beside";
     return tiling_text(std::get<ProductTiling>(tiled.tiles));
 }
 

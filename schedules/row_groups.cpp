@@ -401,8 +401,10 @@ private:
         const auto readers = readers_.find(operation);
         if (operation->is_input() || is_stored(operation) || readers == readers_.end() || !fits(group, *operation))
             return false;
+        const auto is_here = [&](const OperationRef& reader) { return result.holds(reader); };
+        if (std::ranges::none_of(readers->second, is_here)) return false;
         return std::ranges::all_of(readers->second, [&](const OperationRef& reader) {
-            if (!result.holds(reader)) return false;
+            if (!is_here(reader)) return how_.is_sum(reader);
             const RowAxes axes = group.axes_of(*reader);
             bool aligned = true;
             for (const Operation::Output& output : reader->outputs)

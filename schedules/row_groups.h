@@ -72,6 +72,8 @@ struct RowGrouping {
     std::function<bool(const OperationRef&)> is_taken = [](const OperationRef&) { return false; };
     /// Elements that lie in memory though they are no outputs.
     std::function<bool(const OperationRef&)> is_copy = [](const OperationRef&) { return false; };
+    /// Sums over all rows, whose kernel may be that of the rows: they may read what that keeps of each.
+    std::function<bool(const OperationRef&)> is_sum = [](const OperationRef&) { return false; };
 };
 
 /// Reductions of rows of at least one dimension whose terms are elements that lie side by side, by reducers that are

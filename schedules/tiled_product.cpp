@@ -18,7 +18,7 @@ namespace tw::schedules {
 namespace {
 
 /// The matrices of sum_k a * b, or of any reduction of terms f(a, b), and what is known of their extents and layouts.
-struct Factors {
+struct MatrixFactors {
     Tensor a, b;
     ProductShape shape;
     bool is_plain = true;  ///< sums of products of two elements, of one matrix
@@ -70,7 +70,7 @@ bool is_plain_product(const Expr& term) {
 }
 
 /// Of the last two axes, and of matrices for each element of those before.
-std::optional<Factors> factors_of(const Tensor& c) {
+std::optional<MatrixFactors> factors_of(const Tensor& c) {
     constexpr int64_t least_extent = 16, least_terms = 4;  // of terms that are no plain products
     const Operation& operation = *c.operation();
     if (c.rank() < 2 || operation.outputs.size() != 1) return {};
@@ -103,7 +103,7 @@ std::optional<Factors> factors_of(const Tensor& c) {
     const bool is_large = std::min(shape.m, shape.n) >= least_extent && shape.k >= least_terms;
     if (!is_large && (!is_plain || c.rank() > 2)) return {};
     if (shape.batch < 1 || shape.batch > most_batches) return {};
-    return Factors{Tensor(a->operation, a->output), Tensor(b->operation, b->output), shape, is_plain && c.rank() == 2};
+    return MatrixFactors{Tensor(a->operation, a->output), Tensor(b->operation, b->output), shape, is_plain && c.rank() == 2};
 }
 
 }  // namespace
@@ -140,6 +140,16 @@ std::optional<TiledProduct> column_reduction(const Tensor& c) {
     const auto columns = column_reduction_of(c);
     if (!columns) return {};
     return TiledProduct{c, {}, {}, *columns};
+}
+
+std::vector<TiledProduct> column_reductions(const Tensor& c, const std::vector<Tensor>& outputs) {
+    const auto plain = column_reduction(c);
+    if (!plain) return {};
+    TiledProduct with = *plain;
+    ColumnReduction& columns = std::get<ColumnReduction>(with.tiles);
+    columns.beside = elements_beside_sums(c, outputs);
+    if (columns.beside.kept.empty()) return {*plain};
+    return {with, *plain};
 }
 
 namespace {
@@ -196,8 +206,20 @@ std::vector<Tensor> stored_for(const TiledProduct& p) {
         add(depthwise->tensors()), add(depthwise->whole);
     if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
         add({halo->convolution.x, halo->convolution.w}), add(halo->whole), add(halo->tensors());
+    if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles)) add(columns->beside.made);
     std::erase_if(found, [](const Tensor& t) { return !t.defined() || t.operation()->is_input(); });
     return found;
+}
+
+bool makes(const TiledProduct& p, const Schedule& s, Stage stage) {
+    std::vector<Tensor> made{p.c, totals_of(p)};
+    auto add = [&](const std::vector<Tensor>& tensors) { made.insert(made.end(), tensors.begin(), tensors.end()); };
+    if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles)) made = depthwise->tensors();
+    if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles)) add(halo->tensors());
+    if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles)) made.push_back(windows->product.result);
+    if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles))
+        add(columns->beside.made), add(columns->beside.kept);
+    return std::ranges::any_of(made, [&](const Tensor& t) { return t.defined() && s[t].id == stage.id; });
 }
 
 void schedule_tiled(Schedule& s, const TiledProduct& p) {
@@ -215,8 +237,10 @@ void schedule_tiled(Schedule& s, const TiledProduct& p) {
     }
     if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
         return schedule_depthwise(s, depthwise->convolution, depthwise->result);
-    if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles))
-        return schedule_column_reduction(s, p.c, columns->rows, columns->threads);
+    if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles)) {
+        const ColumnTerms terms = schedule_column_reduction(s, p.c, columns->rows, columns->threads);
+        return keep_beside(s, columns->beside, terms.innermost, terms.vector);
+    }
     if (const ProductTiles* threads = std::get_if<ProductTiles>(&p.tiles))
         return schedule_product(s, p.c, p.a, p.b, *threads);
     std::visit([&](const auto& tiles) { schedule_tensor_product(s, p.c, p.a, p.b, tiles); },

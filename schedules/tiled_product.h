@@ -44,6 +44,9 @@ struct TiledProduct {
 /// Of what it makes, made with it: sums over all pixels; undefined if there are none.
 Tensor totals_of(const TiledProduct& product);
 
+/// Whether the stage is one of those that it schedules.
+bool makes(const TiledProduct& product, const Schedule& s, Stage stage);
+
 /// Computed tensors that its tiles are read from, many times, or that they are made of: none of them is inlined.
 std::vector<Tensor> stored_for(const TiledProduct& product);
 
@@ -52,6 +55,8 @@ std::vector<Tensor> stored_for(const TiledProduct& product);
 /// reduction of many rows to columns, in tiles of threads.
 std::optional<TiledProduct> product_of_threads(const Tensor& c, const Target& target);
 std::optional<TiledProduct> column_reduction(const Tensor& c);
+/// With what its kernel can store beside, and without, to try one after another.
+std::vector<TiledProduct> column_reductions(const Tensor& c, const std::vector<Tensor>& outputs);
 
 void schedule_tiled(Schedule& s, const TiledProduct& product);
 /// "tiling 128x256x64w2s4p1t1, from its record", of a tensor core.

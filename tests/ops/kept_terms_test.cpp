@@ -40,6 +40,57 @@ TEST_P(KeptTerms, OfRows) {
     }
 }
 
+// Sums of columns, and beside them what is made of sums of the same rows: one pass over both, as of the gradients of a
+// norm and of its gain.
+TEST_P(KeptTerms, MadeOfRows) {
+    for (int round = 0; round < 16; ++round) {
+        const int64_t rows = between(1, 40), columns = between(1, 70),
+                      neighbours = std::array{1, 2, 4}[size_t(between(0, 2))];
+        const Tensor dy = input("dy", bf16, {rows, columns}), x = input("x", f32, {rows, columns});
+        const Tensor gain = input("gain", f32, {columns});
+        const Axis k = reduce_axis("k", columns), r = reduce_axis("r", rows);
+        const Tensor d = compute("d", {rows, columns}, [&](Expr i, Expr j) { return cast(f32, dy(i, j)); });
+        const Tensor shifted = compute("shifted", {rows, columns}, [&](Expr i, Expr j) { return x(i, j) - 1.0; });
+        const Tensor by_row = compute("by_row", {rows}, [&](Expr i) { return sum(d(i, k) * gain(k), k); });
+        const bool has_another = chance();
+        const Tensor another =
+            compute("another", {rows}, [&](Expr i) { return by_row(i) + sum(d(i, k) * shifted(i, k), k); });
+        const Tensor dx = compute("dx", {rows, columns}, [&](Expr i, Expr j) {
+            return d(i, j) * gain(j) - (has_another ? another : by_row)(i)*shifted(i, j);
+        });
+        const Tensor sums = compute("sums", {columns}, [&](Expr j) { return sum(d(r, j) * shifted(r, j), r); });
+        const std::vector<Tensor> outputs{dx, sums};
+        Schedule s(outputs, device_target());
+        const bool is_in_parts = chance();
+        Stage leader = s[sums];
+        if (is_in_parts) leader = s.rfactor(sums, s.split(s.reduce(sums), between(1, 12), Tail::Mask)[0]);
+        std::vector<Loop> data = s.data_loops(leader);
+        const Loop row = s.reduce(leader);
+        const auto [share, element] = s.split(data.back(), neighbours, Tail::Mask, {"share", "element"});
+        s.order(is_in_parts ? std::vector<Loop>{data[0], row, share, element} : std::vector<Loop>{row, share, element});
+        if (is_in_parts) s.bind(data[0], grid.x);
+        s.bind(share, thread);
+        s.at(dx, row);
+        const Loop inside = s.data_loops(s[dx])[0];
+        std::vector<Tensor> spread{dx, d, shifted};
+        if (has_another) s.at(another, inside);
+        s.at(by_row, inside);
+        for (const Tensor& each : {shifted, d}) {
+            s.at(each, row);
+            s.set_memory(each, Memory::Registers);
+        }
+        for (const Tensor& each : {by_row, another}) {
+            if (each.same(another) && !has_another) continue;
+            s.set_memory(each, Memory::Registers);
+            s.bind(s.split(s.reduce(each), neighbours, Tail::Mask, {"share", "element"})[0], thread);
+        }
+        for (const Tensor& each : spread)
+            s.bind(s.split(s.data_loops(s[each]).back(), neighbours, Tail::Mask, {"share", "element"})[0], thread);
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared(s, whole_numbers(outputs, static_cast<unsigned>(round)));
+    }
+}
+
 // The factor of a product is made for it tile by tile, in registers or for a tensor core, and kept.
 TEST_P(KeptTerms, OfProducts) {
     for (int round = 0; round < 8; ++round) {
