@@ -33,6 +33,11 @@ bool compiles_still();
 /// costs in a graph. On a cuda device only: throws Error elsewhere.
 nlohmann::json measure_launch(const std::shared_ptr<Device>& device, int graph_kernels);
 
+/// Host microseconds of a call of each of some operators that are built already, on small tensors ("operators", by
+/// name), and of a replay of a training step's graph ("step_us") of "step_kernels" kernels; "correct".
+/// On a cuda device only: throws Error elsewhere.
+nlohmann::json measure_calls(const std::shared_ptr<Device>& device);
+
 /// A register-tiled product, written by hand, on the emulator: seconds, checked accesses, whether it is right. m and n
 /// are multiples of 64, k of 16; throws Error otherwise.
 nlohmann::json measure_emulator(int m, int n, int k);

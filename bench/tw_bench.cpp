@@ -11,8 +11,9 @@
 //   and
 //                                                     why; "most_seconds" for each; with "arch" for another device,
 //                                                     with "lower" to text alone
-//   {"cmd": "compile", "kernel": ..., "arch": ...}    see measures.h, as for the next two
+//   {"cmd": "compile", "kernel": ..., "arch": ...}    see measures.h, as for the next three
 //   {"cmd": "launch", "graph": 100}
+//   {"cmd": "calls"}
 //   {"cmd": "emulator", "m": 256, "n": 256, "k": 512}
 #include <cstdlib>
 #include <iostream>
@@ -57,8 +58,9 @@ public:
             return measure_compile(entry_named(command.at("kernel")), command.value("arch", "sm_90a"));
         if (what == "ahead") return ahead(command);
         if (what == "launch") return measure_launch(device_, command.value("graph", 100));
+        if (what == "calls") return measure_calls(device_);
         if (what == "emulator") return measure_emulator(command.at("m"), command.at("n"), command.at("k"));
-        throw_error(Error, "no command '{}'; write hello, prepare, burst, finish, ahead, compile, launch or emulator",
+        throw_error(Error, "no command '{}'; write hello, prepare, burst, finish, ahead, compile, launch, calls or emulator",
                     what);
     }
 

@@ -39,8 +39,19 @@ void Backend::run(const Executable& executable, const Arguments& arguments) {
     }
 }
 
+void Backend::run(BuiltCall& call, std::span<const Buffer> buffers) {
+    for (const Launch& launch : call.launches(buffers)) {
+        if (recording_)
+            recording_->push_back(launch);
+        else
+            launch.run();
+    }
+    call.forget();
+}
+
 void Backend::write_down(Capture& capture, const std::function<void()>& step) {
-    if (capture_ || recording_) throw_error(Error, "compile: a step is recorded or captured around this one; compile the whole of it");
+    if (capture_ || recording_)
+        throw_error(Error, "compile: a step is recorded or captured around this one; compile the whole of it");
     struct Writing {
         Capture*& target;
         ~Writing() { target = nullptr; }

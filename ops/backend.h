@@ -1,5 +1,6 @@
 // What executes a network: one device, the kernels built for it so far, and either running or recording.
 #pragma once
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "dsl/schedule.h"
+#include "ops/built_call.h"
 #include "ops/executable.h"
 #include "ops/registry.h"
 
@@ -26,6 +28,11 @@ public:
     const Executable& built(const std::string& key, const std::function<Schedule(const Target&)>& make);
     const Executable& built(const std::string& key, const std::function<Program(const Target&)>& make);
     size_t num_built() const { return built_.size(); }
+
+    /// What the operator of this number has run so far; places stay.
+    std::deque<KnownCall>& calls_of(uint64_t serial) { return calls_[serial]; }
+    /// Launches it as run() does.
+    void run(BuiltCall& call, std::span<const Buffer> buffers);
 
     /// Asked for the kernels of operators that have no schedule of their own, on the first use of each.
     Registry& registry() { return registry_; }
@@ -49,6 +56,7 @@ private:
     Target target_;
     Registry registry_;
     std::map<std::string, Executable> built_;
+    std::map<uint64_t, std::deque<KnownCall>> calls_;  // by operator
     std::vector<Launch>* recording_ = nullptr;
     Capture* capture_ = nullptr;
     Buffer one_;

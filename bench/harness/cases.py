@@ -20,7 +20,8 @@ PASSES = ("forward", "data", "weight")
 PASS = {"is": lambda value: value in PASSES, "means": "one of " + ", ".join(PASSES)}
 LAYOUTS = ("nhwc", "nchw")
 LAYOUT = {"is": lambda value: value in LAYOUTS, "means": "one of " + ", ".join(LAYOUTS)}
-KIND = {"is": lambda value: value in ("launch", "graph"), "means": '"launch" or "graph"'}
+KIND = {"is": lambda value: value in ("launch", "graph", "operator", "step"),
+        "means": '"launch", "graph", "operator" or "step"'}
 STEPS = ("mlp", "feed_forward", "residual", "transformer")
 STEP = {"is": lambda value: value in STEPS, "means": '"mlp", "feed_forward", "residual" or "transformer"'}
 VALUES = {"is": lambda value: value in ("f32", "bf16"), "means": '"f32" or "bf16"'}

@@ -261,21 +261,36 @@ def fastest_candidate(family, known, sets):
 
 
 def run_launch(cases, path, report, rounds):
-    """A prepared launch against the driver's own call; a graph of small kernels against PyTorch's."""
+    """A prepared launch against the driver's own call; a graph of small kernels against PyTorch's; host time of
+    operators and of a replayed step, beside PyTorch's."""
     with Program(path, "cuda") as ours:
         device = ours.ask("hello")["device"]
         for case in cases:
-            kernels = case.get("kernels", 100)
-            facts = ours.ask("launch", graph=kernels)
-            if case["kind"] == "launch":
-                name, us, peer, peer_us = "prepared launch", facts["prepared_us"], "cuLaunchKernel", facts["bare_us"]
-                note = f"{us - peer_us:+.3f} us of host time"
-            else:
-                name, us, peer = f"one of a graph of {kernels}", facts["graph_us"], "torch graph"
-                peer_us, note = torch_graph_us(kernels, rounds), f"{us:.3f} us each"
-            report.add(row("launch", name, device, ms=us * 1e-3, rate=1e3 / us, unit="k/s", peer=peer,
-                           peer_ms=peer_us * 1e-3, ratio=peer_us / us, correct=facts["correct"], note=note))
+            facts = ours.ask("calls") if case["kind"] in ("operator", "step") else \
+                ours.ask("launch", graph=case.get("kernels", 100))
+            for name, us, peer, peer_us, note in launch_rows(case, facts, rounds):
+                report.add(row("launch", name, device, ms=us * 1e-3, rate=1e3 / us, unit="k/s", peer=peer,
+                               peer_ms=peer_us * 1e-3, ratio=peer_us / us, correct=facts["correct"],
+                               note=f"{us:.3f} us{note}"))
     return True
+
+
+def launch_rows(case, facts, rounds):
+    """Of each row: its name, our microseconds, the peer and its, and a note."""
+    from harness import host_calls
+    if case["kind"] == "launch":
+        us, peer_us = facts["prepared_us"], facts["bare_us"]
+        return [("prepared launch", us, "cuLaunchKernel", peer_us, f", {us - peer_us:+.3f} us of host time")]
+    if case["kind"] == "graph":
+        kernels = case.get("kernels", 100)
+        return [(f"one of a graph of {kernels}", facts["graph_us"], "torch graph", torch_graph_us(kernels, rounds),
+                 " each")]
+    if case["kind"] == "step":
+        kernels = facts["step_kernels"]
+        return [("replayed step", facts["step_us"], "torch graph", host_calls.torch_replay_us(kernels),
+                 f" of host time, {kernels} kernels")]
+    return [(f"call of {name}", us, "torch eager", host_calls.torch_call_us(name), " of host time")
+            for name, us in facts["operators"].items()]
 
 
 def torch_graph_us(kernels, rounds):

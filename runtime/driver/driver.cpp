@@ -144,6 +144,12 @@ Argument Argument::bytes(std::span<const std::byte> value, const Buffer& about) 
     return argument;
 }
 
+void Argument::set_buffer(const Buffer& buffer) {
+    const uint64_t pointer = buffer ? buffer.pointer() : 0;
+    std::memcpy(value_.data(), &pointer, sizeof pointer);
+    buffer_ = buffer;
+}
+
 std::string Argument::type_text() const {
     switch (kind_) {
         case Kind::Buffer: return "buffer";
@@ -182,6 +188,11 @@ void ArgumentBlock::set(size_t index, const Argument& argument) {
     arguments_[index] = argument;
 }
 
+void ArgumentBlock::set_buffer(size_t index, const Buffer& buffer) {
+    arguments_[index].set_buffer(buffer);
+    std::memcpy(addresses_[index], arguments_[index].value().data(), sizeof(uint64_t));
+}
+
 void Launch::run() const {
     Device& device = *kernel_.state()->device;
     if (!empty()) device.launch(*this, device.default_stream_handle());
@@ -201,6 +212,17 @@ void Launch::set(size_t index, const Argument& argument) {
                     argument.type_text());
     check_argument(*kernel_.state(), index, argument);
     arguments_.set(index, now.writable() ? argument : Argument::read_only(argument.buffer()));
+}
+
+void Launch::set(size_t index, const Buffer& buffer) {
+    const bool is_one = index < arguments_.size() && arguments_[index].kind() == Argument::Kind::Buffer;
+    if (!is_one || !buffer || buffer.device() != kernel_.state()->device) return set(index, Argument(buffer));
+    arguments_.set_buffer(index, buffer);
+}
+
+void Launch::forget_buffers() {
+    for (size_t index = 0; index < arguments_.size(); ++index)
+        if (arguments_[index].kind() == Argument::Kind::Buffer) arguments_.set_buffer(index, {});
 }
 
 void Graph::run() const { state_->device->run_graph(*state_, state_->device->default_stream_handle()); }

@@ -210,6 +210,9 @@ public:
     /// `about`: a buffer that the bytes describe, as a tensor map does: kept alive like one that is passed.
     static Argument bytes(std::span<const std::byte> value, const Buffer& about = {});
 
+    /// Another buffer, or none, in the place of the one that it is; whether kernels may write it stays.
+    void set_buffer(const Buffer& buffer);
+
     Kind kind() const { return kind_; }
     std::span<const std::byte> value() const { return value_; }
     const Buffer& buffer() const { return buffer_; }
@@ -246,6 +249,7 @@ public:
     ArgumentBlock& operator=(ArgumentBlock other);
 
     void set(size_t index, const Argument& argument);
+    void set_buffer(size_t index, const Buffer& buffer);
     size_t size() const { return arguments_.size(); }
     const Argument& operator[](size_t index) const { return arguments_[index]; }
     std::span<const Argument> arguments() const { return arguments_; }
@@ -269,6 +273,9 @@ public:
 
     /// Another value for one parameter, of the same type. One that was read-only stays so.
     void set(size_t index, const Argument& argument);
+    void set(size_t index, const Buffer& buffer);
+    /// Lets go of all buffers. They have to be set again before it runs.
+    void forget_buffers();
 
     const Kernel& kernel() const { return kernel_; }
     const LaunchShape& shape() const { return shape_; }

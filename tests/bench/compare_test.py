@@ -126,7 +126,7 @@ class CaseFiles(Folder):
             ("compile", '{"kernel": "a", "colour": 3}', '"colour" means nothing here; a case of compile has kernel'),
             ("memory", '{"kernel": "a", "ranges": {"v": [1, 0]}}', "not an object of [low, high]"),
             ("memory", '{"kernel": "a", "scalars": [1]}', "not an object of numbers"),
-            ("launch", '{"kind": "lunch"}', '"kind" is "lunch", not "launch" or "graph"'),
+            ("launch", '{"kind": "lunch"}', '"kind" is "lunch", not "launch", "graph", "operator" or "step"'),
             ("gemm-fp32", "[1, 2]", "is no JSON object"),
             ("gemm", '{"m": 1, "n": 1, "k": 1, "type": "f32"}', 'not "bf16", "f16", "tf32", "i8" or "e4m3"'),
             ("gemm", '{"m": 1, "n": 1, "k": 1, "epilogue": "relu"}', "not one of none, bias, gelu, bias_gelu, gelu_tanh"),
@@ -291,6 +291,7 @@ class Protocol(Folder):
              {"kernel": "row_sum_1x1", "scalars": {"alpha": 1}}),
             ("cannot write /nonexistent/input_", "prepare", {"kernel": "row_sum_1x1", "folder": "/nonexistent"}),
             ("has no driver whose call could be compared", "launch", {}),
+            ("host time on the emulated device is that of the kernels themselves", "calls", {}),
             ("m and n are multiples of 64", "emulator", {"m": 1, "n": 1, "k": 1}),
         ):
             with self.subTest(command=command):
