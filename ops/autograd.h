@@ -1,5 +1,11 @@
 // Tensors of a network and the tape that they are linked by: data, gradient, creator.
+//
+//   nn::backward(loss);                                             // into grad() of leaves
+//   nn::backward(loss, {.retain = true});                           // ... and the tape is there for another one
+//   nn::Tensor dx = nn::gradients(loss, {x}, {.create_graph = true})[0];  // to be differentiated itself
+//   { nn::NoGrad guard; score = network(x); }                       // no tape
 #pragma once
+#include <functional>
 #include <memory>
 #include <source_location>
 #include <string>
@@ -13,13 +19,18 @@ namespace tw::nn {
 
 class Tensor;
 struct OperatorState;  // operator.h
+struct Tape;           // tape/tape.h
 
-/// One recorded call. Released by backward().
+/// Gets a tensor's finished gradient and returns what goes on in its place, of the same type and shape.
+using GradientHook = std::function<Tensor(const Tensor& gradient)>;
+
+/// One recorded call. Released by backward(). Without an operation: gradients that a captured step may differentiate.
 struct Node {
     std::shared_ptr<const OperatorState> operation;
     std::vector<Tensor> inputs;
     std::source_location where;
     bool released = false;
+    ~Node();  ///< of a tape of any length, on no deeper stack
 };
 
 /// A handle to an array on a device; copies share it. What an operator computes from tensors that require gradients
@@ -61,10 +72,17 @@ public:
     const Tensor& grad() const;
     /// The call that made it; nullptr for leaves.
     const std::shared_ptr<Node>& creator() const;
+    /// From here on, each backward() and gradients() that finishes this tensor's gradient, all contributions added,
+    /// calls the hook with it, before it becomes grad() or goes on to what the tensor is made of. Several hooks are
+    /// called in the order in which they came. In a captured step, too, where a hook is written down with the rest; of
+    /// what that step makes, register it before the tensor is read. Throws Error if it has been read there, if the
+    /// tensor requires no gradient, or the hook is empty; backward() throws Error if a hook returns another type or
+    /// shape.
+    void on_gradient(GradientHook hook) const;
 
 private:
-    friend void backward(const Tensor& loss);
     friend struct OperatorState;
+    friend struct Tape;
     struct State;
     const State& state() const;  // throws Error of an undefined tensor
 
@@ -81,12 +99,47 @@ struct Tensor::State {
     bool requires_grad = false;
     Tensor grad;
     std::shared_ptr<Node> creator;
+    std::shared_ptr<std::vector<GradientHook>> hooks;
+    tw::Tensor unhooked;   ///< captured, with hooks: what `symbol` is a view of
+    bool is_read = false;  ///< by a call on the tape
+};
+
+struct BackwardOptions {
+    bool retain = false;  ///< the tape stays: another backward() or gradients() may go back along it
 };
 
 /// dloss/dleaf into grad() of each leaf that requires it, replacing what was there; contributions of several uses add
 /// up in a fixed order. Releases the tape from `loss` back. Throws Error if the loss is no f32 scalar, depends on
-/// nothing that requires gradients, or its tape is released already.
-void backward(const Tensor& loss);
+/// nothing that requires gradients, or its tape is released already. A retained tape holds tensors, no copies: what has
+/// been overwritten since, by an optimizer, say, counts as it is now, which a captured step refuses.
+void backward(const Tensor& loss, const BackwardOptions& options = {});
+
+struct GradientOptions {
+    bool create_graph = false;  ///< the gradients are on the tape themselves, which is retained
+    bool retain = false;        ///< as of backward()
+};
+
+/// dloss/dx of each x, a leaf or computed; grad() stays as it is. With create_graph, what is made of the gradients can
+/// be differentiated, by backward() or by gradients() again: an operator's derivatives are operators, of which each is
+/// derived and scheduled by itself (those of nn::Operator's own backward schedules are not asked). Throws Error as
+/// backward() does, and if the loss does not depend on an x that requires a gradient.
+std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& with_respect_to,
+                              const GradientOptions& options = {});
+
+/// While it lives, results of calls in this thread require no gradients, and no tape is kept: scores, averages, hooks.
+/// In a captured step they count as constants. Scopes may stand in scopes.
+class [[nodiscard]] NoGrad {
+public:
+    NoGrad();
+    ~NoGrad();
+    NoGrad(const NoGrad&) = delete;
+    NoGrad& operator=(const NoGrad&) = delete;
+
+private:
+    bool before_;
+};
+/// Whether no NoGrad lives in this thread.
+bool grad_enabled();
 
 /// "[64, 10]"
 std::string shape_text(const std::vector<int64_t>& shape);

@@ -42,6 +42,13 @@ Tensor Capture::made(const std::shared_ptr<Backend>& backend, const tw::Tensor& 
     return Tensor(backend, is_known ? symbol : named(symbol, name), name);
 }
 
+tw::Tensor Capture::with_own_name(const tw::Tensor& symbol) {
+    if (std::ranges::find(named_, symbol.operation()) != named_.end()) return symbol;
+    if (!names_.insert(symbol.name()).second) return named(symbol, symbol.name());
+    named_.push_back(symbol.operation());
+    return symbol;
+}
+
 tw::Tensor Capture::overwrite(const Tensor& tensor, const tw::Tensor& value) {
     internal_check(!tensor.symbol().defined(), "'{}' is overwritten, but is made by the step", tensor.name());
     return input_for(tensor).now = named(value, tensor.name() + "_next");
@@ -80,7 +87,16 @@ std::vector<Tensor> Capture::gradients_of(const Tensor& loss, const std::vector<
     std::vector<Tensor> result;
     const std::vector<tw::Tensor> found = gradients(loss.symbol(), one, symbols);
     for (size_t k = 0; k < leaves.size(); ++k)
-        result.emplace_back(leaves[k].backend(), found[k], "d_" + leaves[k].name());
+        result.emplace_back(leaves[k].backend(), with_own_name(found[k]), "d_" + leaves[k].name());
+    return result;
+}
+
+Tensor Capture::not_kept(const std::function<Tensor()>& f) {
+    const size_t num_before = named_.size();
+    const Tensor result = f();
+    std::vector<tw::Tensor> before;
+    for (size_t k = 0; k < num_before; ++k) before.emplace_back(named_[k], 0);
+    if (result.symbol().defined()) regions_.push_back(made_between(before, {result.symbol()}));
     return result;
 }
 
@@ -92,7 +108,11 @@ schedules::Declared Capture::declared(const std::vector<Tensor>& results) {
         step.outputs.push_back(each.now);
         step.in_place.emplace_back(each.now, each.symbol);
     }
-    for (const auto& operation : operations_of(step.outputs)) {
+    const auto operations = operations_of(step.outputs);
+    std::erase_if(inputs_, [&](const Input& each) {  // what nothing is made of in the end
+        return each.now.same(each.symbol) && std::ranges::find(operations, each.symbol.operation()) == operations.end();
+    });
+    for (const auto& operation : operations) {
         const bool is_own =
             std::ranges::any_of(inputs_, [&](const Input& each) { return each.symbol.operation() == operation; });
         if (operation->is_input() && !is_own)

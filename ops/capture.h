@@ -1,5 +1,6 @@
 // A step that is written down instead of run: calls of operators, gradients and updates as one graph of declarations.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "ops/autograd.h"
+#include "ops/made_between.h"
 #include "schedules/declared.h"
 
 namespace tw::nn {
@@ -27,6 +29,10 @@ public:
     /// d loss / d leaf, for each.
     std::vector<Tensor> gradients_of(const Tensor& loss, const std::vector<Tensor>& leaves);
 
+    /// Calls `f`: what the step makes for its result alone, and did not make before, is not kept for the backward pass.
+    Tensor not_kept(const std::function<Tensor()>& f);
+    const std::vector<MadeBetween>& regions() const { return regions_; }
+
     /// All that the results and what is overwritten need.
     schedules::Declared declared(const std::vector<Tensor>& results);
     /// Memory of inputs, by their names in the declaration.
@@ -35,6 +41,8 @@ public:
 private:
     /// The same operation under a name that no other has; so have its outputs, which may be given others.
     tw::Tensor named(const tw::Tensor& symbol, const std::string& name, const std::vector<std::string>& outputs = {});
+    /// The same, or if another one has its name already, under a name of its own.
+    tw::Tensor with_own_name(const tw::Tensor& symbol);
     std::string free_name(const std::string& wish);
 
     struct Input {
@@ -47,6 +55,7 @@ private:
     std::vector<Input> inputs_;
     std::set<std::string> names_;
     std::vector<std::shared_ptr<const Operation>> named_;
+    std::vector<MadeBetween> regions_;  // inner ones first
 };
 
 }  // namespace tw::nn

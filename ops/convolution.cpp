@@ -110,8 +110,8 @@ ConvolutionLayer::ConvolutionLayer(int dimensions, const std::shared_ptr<Backend
     shape.push_back(in / groups);
     shape = schedules::in_layout(options_.layout, shape);
     const double bound = 1 / std::sqrt(static_cast<double>(terms));
-    weight_ = uniform_parameter(backend, shape, bound, 2 * seed, "weight");
-    bias_ = uniform_parameter(backend, {out}, bound, 2 * seed + 1, "bias");
+    weight_ = register_parameter("weight", uniform_parameter(backend, shape, bound, 2 * seed, "weight"));
+    bias_ = register_parameter("bias", uniform_parameter(backend, {out}, bound, 2 * seed + 1, "bias"));
 }
 
 Tensor ConvolutionLayer::operator()(const Tensor& x, std::source_location where) const {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/modules/module.h"
 #include "ops/operator.h"
 #include "ops/parameters.h"
 #include "schedules/convolve.h"
@@ -31,15 +32,14 @@ Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, co
 Tensor conv_transpose(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                       const TransposedOptions& options = {}, TW_HERE);
 
-/// Filters and a bias. They start uniform in +-1/sqrt(terms of a sum), from the seed alone.
-class ConvolutionLayer {
+/// Filters, `weight`, and a bias. They start uniform in +-1/sqrt(terms of a sum), from the seed alone.
+class ConvolutionLayer : public Module {
 public:
     /// `taps` has a number for each of the dimensions, or one for all. Throws Error where it has others, or the groups
     /// do not divide `in` and `out`.
     ConvolutionLayer(int dimensions, const std::shared_ptr<Backend>& backend, int64_t in, int64_t out,
                      const std::vector<int64_t>& taps, uint64_t seed, ConvolutionOptions options);
     Tensor operator()(const Tensor& x, TW_HERE) const;
-    std::vector<Tensor> parameters() const { return {weight_, bias_}; }
 
 private:
     int dimensions_;

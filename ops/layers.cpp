@@ -5,6 +5,7 @@
 #include "dsl/differentiate.h"
 #include "dsl/simplify.h"
 #include "ops/parameters.h"
+#include "ops/views.h"
 #include "support/error.h"
 
 namespace tw::nn {
@@ -85,6 +86,18 @@ const Operator& embedding_operator() {
     return op;
 }
 
+const Operator& rows_of_table_operator() {
+    static const Operator op("embedding", [](const std::vector<tw::Tensor>& in) {
+        const tw::Tensor &table = in[0], &ids = in[1];
+        std::vector<Extent> shape(ids.shape().begin(), ids.shape().end());
+        shape.emplace_back(table.shape()[1]);
+        return compute("embedded", shape, [&](const std::vector<Expr>& at) {
+            return table(ids.read({at.begin(), at.end() - 1}), at.back());
+        });
+    });
+    return op;
+}
+
 /// The row's maximum cancels: it is there for the range of exp.
 const Operator& cross_entropy_operator() {
     static const Operator op("cross_entropy", [](const std::vector<tw::Tensor>& in) {
@@ -102,13 +115,17 @@ const Operator& cross_entropy_operator() {
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, std::source_location where) {
-    if (x.shape().size() != 2 || weight.shape().size() != 2 || x.shape()[1] != weight.shape()[1])
-        throw_error(Error, "linear: x is {}, the weight {}; x must be [batch, in] and the weight [out, in]",
-                    shape_text(x.shape()), shape_text(weight.shape()));
+    if (x.shape().size() < 2 || weight.shape().size() != 2 || x.shape().back() != weight.shape()[1])
+        user_error(where, "linear: x is {}, the weight {}; x must be [..., in] and the weight [out, in]",
+                   shape_text(x.shape()), shape_text(weight.shape()));
     if (bias.shape() != std::vector<int64_t>{weight.shape()[0]})
-        throw_error(Error, "linear: the weight is {}, the bias {}; the bias must be [out]", shape_text(weight.shape()),
-                    shape_text(bias.shape()));
-    return linear_operator()({x, weight, bias}, where);
+        user_error(where, "linear: the weight is {}, the bias {}; the bias must be [out]", shape_text(weight.shape()),
+                   shape_text(bias.shape()));
+    if (x.shape().size() == 2) return linear_operator()({x, weight, bias}, where);
+    std::vector<int64_t> shape = x.shape();
+    shape.back() = weight.shape()[0];
+    const Tensor rows = reshape(x, {-1, x.shape().back()}, where);
+    return reshape(linear_operator()({rows, weight, bias}, where), shape, where);
 }
 
 Tensor relu(const Tensor& x, std::source_location where) {
@@ -117,6 +134,19 @@ Tensor relu(const Tensor& x, std::source_location where) {
 }
 Tensor gelu(const Tensor& x, std::source_location where) {
     static const Operator op = elementwise("gelu", tw::gelu);
+    return op({x}, where);
+}
+
+Tensor silu(const Tensor& x, std::source_location where) {
+    static const Operator op = elementwise("silu", tw::silu);
+    return op({x}, where);
+}
+Tensor tanh(const Tensor& x, std::source_location where) {
+    static const Operator op = elementwise("tanh", tw::tanh);
+    return op({x}, where);
+}
+Tensor sigmoid(const Tensor& x, std::source_location where) {
+    static const Operator op = elementwise("sigmoid", tw::sigmoid);
     return op({x}, where);
 }
 
@@ -140,6 +170,13 @@ Tensor embedding(const Tensor& table, const Tensor& ids, const Tensor& places, s
             "width]",
             shape_text(table.shape()), name_of(ids.type()), shape_text(ids.shape()), shape_text(places.shape()));
     return embedding_operator()({table, ids, places}, where);
+}
+
+Tensor embedding(const Tensor& table, const Tensor& ids, std::source_location where) {
+    if (table.shape().size() != 2 || ids.shape().empty() || ids.type() != i32)
+        throw_error(Error, "embedding: the table is {}, ids are {} {}; give [words, width] and i32 [...]",
+                    shape_text(table.shape()), name_of(ids.type()), shape_text(ids.shape()));
+    return rows_of_table_operator()({table, ids}, where);
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::source_location where) {
@@ -177,7 +214,13 @@ double accuracy(const HostArray& logits, const std::vector<int32_t>& labels) {
 }
 
 Linear::Linear(std::shared_ptr<Backend> backend, int64_t in, int64_t out, uint64_t seed)
-    : weight_(uniform_parameter(backend, {out, in}, 1 / std::sqrt(double(in)), 2 * seed, "weight")),
-      bias_(uniform_parameter(backend, {out}, 1 / std::sqrt(double(in)), 2 * seed + 1, "bias")) {}
+    : weight_(register_parameter("weight",
+                                 uniform_parameter(backend, {out, in}, 1 / std::sqrt(double(in)), 2 * seed, "weight"))),
+      bias_(register_parameter("bias",
+                               uniform_parameter(backend, {out}, 1 / std::sqrt(double(in)), 2 * seed + 1, "bias"))) {}
+
+Embedding::Embedding(const std::shared_ptr<Backend>& backend, int64_t words, int64_t width, uint64_t seed)
+    : weight_(register_parameter(
+          "weight", uniform_parameter(backend, {words, width}, 1 / std::sqrt(double(width)), seed, "table"))) {}
 
 }  // namespace tw::nn

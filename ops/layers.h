@@ -3,17 +3,24 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/modules/module.h"
 #include "ops/operator.h"
 
 namespace tw::nn {
 
-/// x w^T + b. x [batch, in], w [out, in], b [out] -> [batch, out], all f32. Throws Error with both shapes where they do
-/// not fit.
+/// x w^T + b. x [..., in], w [out, in], b [out] -> [..., out], all f32. Throws Error with both shapes where they do not
+/// fit.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, TW_HERE);
 /// max(x, 0), of any shape. The slope at 0 is 0.
 Tensor relu(const Tensor& x, TW_HERE);
 /// x/2 * (1 + erf(x / sqrt 2)), of any shape (Hendrycks, Gimpel: Gaussian error linear units).
 Tensor gelu(const Tensor& x, TW_HERE);
+/// x / (1 + exp(-x)), of any shape (Elfwing et al.: Sigmoid-weighted linear units; also called swish).
+Tensor silu(const Tensor& x, TW_HERE);
+/// The hyperbolic tangent, of any shape.
+Tensor tanh(const Tensor& x, TW_HERE);
+/// 1 / (1 + exp(-x)), of any shape.
+Tensor sigmoid(const Tensor& x, TW_HERE);
 /// x + y, both of one shape. Throws Error with both where they differ.
 Tensor add(const Tensor& x, const Tensor& y, TW_HERE);
 /// x [batch, extents...] as rows [batch, product of the extents]. Throws Error if there is no extent.
@@ -22,6 +29,9 @@ Tensor flatten(const Tensor& x, TW_HERE);
 /// [rows] i32, places [length, width] -> [rows, width], f32. Ids outside of the table are the caller's mistake. Throws
 /// Error with all three shapes where they do not fit.
 Tensor embedding(const Tensor& table, const Tensor& ids, const Tensor& places, TW_HERE);
+/// table[ids[n]]: table [words, width], ids [...] i32 -> [..., width], f32. Ids outside of the table are the caller's
+/// mistake. Throws Error with both shapes where they do not fit.
+Tensor embedding(const Tensor& table, const Tensor& ids, TW_HERE);
 /// Mean over the batch of -log softmax(logits)[label]. logits [batch, classes] f32, labels [batch] i32 -> scalar.
 /// Throws Error with both shapes where they do not fit. Labels outside of 0..classes-1 are the caller's mistake: see
 /// check_labels().
@@ -36,14 +46,23 @@ void check_labels(const std::vector<int32_t>& labels, int64_t classes);
 double accuracy(const HostArray& logits, const std::vector<int32_t>& labels);
 
 /// A fully connected layer. Weights and biases start uniform in +-1/sqrt(in): the same seed, the same values anywhere.
-class Linear {
+class Linear : public Module {
 public:
     Linear(std::shared_ptr<Backend> backend, int64_t in, int64_t out, uint64_t seed);
     Tensor operator()(const Tensor& x, TW_HERE) const { return linear(x, weight_, bias_, where); }
-    std::vector<Tensor> parameters() const { return {weight_, bias_}; }
 
 private:
     Tensor weight_, bias_;
+};
+
+/// Rows of a table, `weight`, that starts uniform in +-1/sqrt(width).
+class Embedding : public Module {
+public:
+    Embedding(const std::shared_ptr<Backend>& backend, int64_t words, int64_t width, uint64_t seed);
+    Tensor operator()(const Tensor& ids, TW_HERE) const { return embedding(weight_, ids, where); }
+
+private:
+    Tensor weight_;
 };
 
 }  // namespace tw::nn

@@ -7,6 +7,25 @@
 #include "support/error.h"
 
 namespace tw::nn {
+namespace {
+
+tw::Tensor declared_rms_norm(const tw::Tensor& x, const tw::Tensor& gain, double epsilon) {
+    const Type type = x.type() == f64 ? f64 : f32;
+    const Axis c = reduce_axis("c", x.shape().back());
+    const tw::Tensor scale =
+        compute("scale", {x.shape().begin(), x.shape().end() - 1}, [&](const std::vector<Expr>& row) {
+            std::vector<Operand> at(row.begin(), row.end());
+            at.emplace_back(c);
+            const Expr element = cast(type, x.read(at));
+            return rsqrt(sum(element * element, c) / cast(type, c.extent) + epsilon);
+        });
+    return compute("y", {x.shape().begin(), x.shape().end()}, [&](const std::vector<Expr>& at) {
+        const Expr by_root = cast(type, x.read({at.begin(), at.end()})) * scale.read({at.begin(), at.end() - 1});
+        return cast(x.type(), by_root * cast(type, gain(at.back())));
+    });
+}
+
+}  // namespace
 
 Tensor batch_norm(const Tensor& x, const Tensor& gain, const Tensor& bias, double epsilon, std::source_location where) {
     return operator_with("batch_norm", fmt::format("{}", epsilon), [epsilon](const std::vector<tw::Tensor>& in) {
@@ -35,15 +54,25 @@ Tensor layer_norm(const Tensor& x, const Tensor& gain, const Tensor& bias, doubl
     })({x, gain, bias}, where);
 }
 
+Tensor rms_norm(const Tensor& x, const Tensor& gain, double epsilon, std::source_location where) {
+    user_check(is_float(x.type()) && !x.shape().empty() && gain.shape() == std::vector<int64_t>{x.shape().back()},
+               where, "rms_norm: x is {} {}, the gain {}; give floats [..., width] and [width]", name_of(x.type()),
+               shape_text(x.shape()), shape_text(gain.shape()));
+    return operator_with("rms_norm", fmt::format("{}", epsilon), [epsilon](const std::vector<tw::Tensor>& in) {
+        return declared_rms_norm(in[0], in[1], epsilon);
+    })({x, gain}, where);
+}
+
 BatchNorm::BatchNorm(const std::shared_ptr<Backend>& backend, int64_t channels, double momentum, double epsilon)
     : momentum_(momentum),
       epsilon_(epsilon),
-      gain_(constant_parameter(backend, {channels}, 1, "gain")),
-      bias_(constant_parameter(backend, {channels}, 0, "bias")),
-      mean_(constant_tensor(backend, {channels}, 0, "running_mean")),
-      variance_(constant_tensor(backend, {channels}, 1, "running_variance")) {}
+      gain_(register_parameter("weight", constant_parameter(backend, {channels}, 1, "gain"))),
+      bias_(register_parameter("bias", constant_parameter(backend, {channels}, 0, "bias"))),
+      mean_(register_buffer("running_mean", constant_tensor(backend, {channels}, 0, "running_mean"))),
+      variance_(register_buffer("running_var", constant_tensor(backend, {channels}, 1, "running_variance"))) {}
 
 Tensor BatchNorm::operator()(const Tensor& x, std::source_location where) const {
+    if (!is_training()) return infer(x, where);
     Tensor y = batch_norm(x, gain_, bias_, epsilon_, where);
     follow(x, where);
     return y;
@@ -98,12 +127,15 @@ void BatchNorm::follow(const Tensor& x, std::source_location where) const {
 GroupNorm::GroupNorm(const std::shared_ptr<Backend>& backend, int64_t groups, int64_t channels, double epsilon)
     : groups_(groups),
       epsilon_(epsilon),
-      gain_(constant_parameter(backend, {channels}, 1, "gain")),
-      bias_(constant_parameter(backend, {channels}, 0, "bias")) {}
+      gain_(register_parameter("weight", constant_parameter(backend, {channels}, 1, "gain"))),
+      bias_(register_parameter("bias", constant_parameter(backend, {channels}, 0, "bias"))) {}
 
 LayerNorm::LayerNorm(const std::shared_ptr<Backend>& backend, const std::vector<int64_t>& shape, double epsilon)
     : epsilon_(epsilon),
-      gain_(constant_parameter(backend, shape, 1, "gain")),
-      bias_(constant_parameter(backend, shape, 0, "bias")) {}
+      gain_(register_parameter("weight", constant_parameter(backend, shape, 1, "gain"))),
+      bias_(register_parameter("bias", constant_parameter(backend, shape, 0, "bias"))) {}
+
+RMSNorm::RMSNorm(const std::shared_ptr<Backend>& backend, int64_t width, double epsilon)
+    : epsilon_(epsilon), gain_(register_parameter("weight", constant_parameter(backend, {width}, 1, "gain"))) {}
 
 }  // namespace tw::nn

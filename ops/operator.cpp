@@ -8,6 +8,7 @@
 #include "dsl/differentiate.h"
 #include "dsl/simplify.h"
 #include "ops/capture.h"
+#include "ops/tape/distinct_operations.h"
 #include "schedules/choose.h"
 #include "support/error.h"
 
@@ -28,8 +29,9 @@ tw::Tensor own_output(const tw::Tensor& derived, size_t index, const std::vector
 }
 
 /// The registry is asked in the place of the rule.
-Program program_by(const ScheduleFunction& function, const std::vector<tw::Tensor>& outputs, Backend& backend,
+Program program_by(const ScheduleFunction& function, const std::vector<tw::Tensor>& declared, Backend& backend,
                    const std::source_location& where) {
+    const std::vector<tw::Tensor> outputs = with_distinct_operations(declared);
     if (function.target<schedules::ChooseSchedule>())
         return backend.registry().select(outputs, backend.target(), {}, where).program;
     return build(function(outputs, backend.target()));
@@ -59,59 +61,95 @@ Tensor OperatorState::call(const std::vector<Tensor>& inputs, const std::source_
         CalledFrom caller(where);
         std::vector<tw::Tensor> symbols;
         for (const Tensor& input : inputs) symbols.push_back(capture->symbol_of(input));
-        return capture->made(backend, expression(symbols), name);
+        const tw::Tensor result = expression(symbols);
+        const bool is_constant = !grad_enabled() && !result.operation()->is_input();
+        return capture->made(backend, is_constant ? stop_gradient(result) : result, name);
     }
     for (const Tensor& input : inputs) input.require_data();
-    const Executable& executable = backend->built(key("forward", inputs), [&](const Target&) {
-        CalledFrom caller(where);
-        return program_by(forward, {expression(declare_inputs(inputs))}, *backend, where);
-    });
-    const BufferNode& result = *executable.program().tree().outputs[0];
-    std::vector<int64_t> shape;
-    for (const Expr& extent : declared_shape(result)) {
-        if (!as_constant(extent))
-            throw_error(Error, "{}: extent {} of the result is no constant; kernels are built for each shape", name,
-                        to_string(extent));
-        shape.push_back(*as_constant(extent));
-    }
-    Tensor output(backend, result.type, shape, name);
-    Arguments arguments;
-    for (size_t i = 0; i < inputs.size(); ++i) arguments.buffers[input_name(i)] = inputs[i].data();
-    arguments.buffers[result.name] = output.data();
-    backend->run(executable, arguments);
+    BuiltCall& call = known_call(false, inputs, [&] { return build_forward(inputs, where); });
+    const BuiltCall::Result& result = call.results()[0];
+    Tensor output(backend, result.type, result.shape, name);
+    std::vector<Buffer> buffers;
+    buffers.reserve(inputs.size() + 1);
+    for (const Tensor& input : inputs) buffers.push_back(input.data());
+    buffers.push_back(output.data());
+    backend->run(call, buffers);
     return output;
 }
 
-std::vector<Tensor> OperatorState::gradients_of(const std::vector<Tensor>& inputs, const Buffer& adjoint,
-                                                const std::source_location& where) const {
-    std::vector<size_t> wanted;
-    for (size_t i = 0; i < inputs.size(); ++i)
-        if (inputs[i].requires_grad()) wanted.push_back(i);
-    const Executable& executable = inputs[0].backend()->built(key("backward", inputs), [&](const Target&) {
+template <class Build>
+BuiltCall& OperatorState::known_call(bool is_backward, const std::vector<Tensor>& inputs, const Build& build) const {
+    std::deque<KnownCall>& known = inputs[0].backend()->calls_of(serial);
+    const auto is_like = [](const KnownCall::Operand& operand, const Tensor& input) {
+        return operand.type == input.type() && operand.requires_grad == input.requires_grad() &&
+               operand.shape == input.shape();
+    };
+    for (KnownCall& each : known)
+        if (each.is_backward == is_backward && std::ranges::equal(each.operands, inputs, is_like)) return each.call;
+    std::vector<KnownCall::Operand> operands;
+    for (const Tensor& input : inputs) operands.push_back({input.type(), input.shape(), input.requires_grad()});
+    return known.emplace_back(KnownCall{is_backward, std::move(operands), build()}).call;
+}
+
+BuiltCall OperatorState::build_forward(const std::vector<Tensor>& inputs, const std::source_location& where) const {
+    Backend& backend = *inputs[0].backend();
+    const Executable& executable = backend.built(key("forward", inputs), [&](const Target&) {
+        CalledFrom caller(where);
+        return program_by(forward, {expression(declare_inputs(inputs))}, backend, where);
+    });
+    const BufferNode& result = *executable.program().tree().outputs[0];
+    for (const Expr& extent : declared_shape(result))
+        if (!as_constant(extent))
+            throw_error(Error, "{}: extent {} of the result is no constant; kernels are built for each shape", name,
+                        to_string(extent));
+    std::vector<std::string> names;
+    for (size_t i = 0; i < inputs.size(); ++i) names.push_back(input_name(i));
+    names.push_back(result.name);
+    return {executable, std::move(names)};
+}
+
+/// Of the inputs, of "dy", and of the gradients of those that require one.
+BuiltCall OperatorState::build_backward(const std::vector<Tensor>& inputs, const std::source_location& where) const {
+    Backend& backend = *inputs[0].backend();
+    const Executable& executable = backend.built(key("backward", inputs), [&](const Target&) {
         CalledFrom caller(where);
         std::vector<tw::Tensor> declared = declare_inputs(inputs), with_respect_to, outputs;
+        std::vector<size_t> wanted;
+        for (size_t i = 0; i < inputs.size(); ++i)
+            if (inputs[i].requires_grad()) wanted.push_back(i);
         for (size_t i : wanted) with_respect_to.push_back(declared[i]);
         tw::Tensor output = expression(declared);
         tw::Tensor dy = input("dy", output.type(), {output.shape().begin(), output.shape().end()});
         std::vector<tw::Tensor> derived = gradients(output, dy, with_respect_to);
         for (size_t i = 0; i < derived.size(); ++i) outputs.push_back(own_output(derived[i], wanted[i], outputs));
-        return program_by(backward, outputs, *inputs[0].backend(), where);
+        return program_by(backward, outputs, backend, where);
     });
-    const auto& written = executable.program().tree().outputs;  // in the order of `wanted`
-    Arguments arguments;
-    for (size_t i = 0; i < inputs.size(); ++i) arguments.buffers[input_name(i)] = inputs[i].data();
-    arguments.buffers["dy"] = adjoint;
+    std::vector<std::string> names;
+    for (size_t i = 0; i < inputs.size(); ++i) names.push_back(input_name(i));
+    names.emplace_back("dy");
+    for (const BufferRef& written : executable.program().tree().outputs) names.push_back(written->name);
+    return {executable, std::move(names)};
+}
+
+std::vector<Tensor> OperatorState::gradients_of(const std::vector<Tensor>& inputs, const Buffer& adjoint,
+                                                const std::source_location& where) const {
+    BuiltCall& call = known_call(true, inputs, [&] { return build_backward(inputs, where); });
+    std::vector<Buffer> buffers;
+    for (const Tensor& input : inputs) buffers.push_back(input.data());
+    buffers.push_back(adjoint);
     std::vector<Tensor> result(inputs.size());
-    for (size_t w = 0; w < wanted.size(); ++w) {
-        const Tensor& input = inputs[wanted[w]];
-        result[wanted[w]] = Tensor(input.backend(), input.type(), input.shape(), "d_" + input.name());
-        arguments.buffers[written[w]->name] = result[wanted[w]].data();
+    for (size_t i = 0; i < inputs.size(); ++i) {
+        const Tensor& input = inputs[i];
+        if (!input.requires_grad()) continue;
+        result[i] = Tensor(input.backend(), input.type(), input.shape(), "d_" + input.name());
+        buffers.push_back(result[i].data());
     }
-    inputs[0].backend()->run(executable, arguments);
+    inputs[0].backend()->run(call, buffers);
     return result;
 }
 
 Tensor OperatorState::link(const Tensor& output, std::shared_ptr<Node> creator) {
+    for (const Tensor& input : creator->inputs) input.state_->is_read = true;
     output.state_->creator = std::move(creator);
     output.state_->requires_grad = true;
     return output;
@@ -138,7 +176,7 @@ Tensor Operator::operator()(const std::vector<Tensor>& inputs, std::source_locat
         requires_grad |= input.requires_grad();
     }
     Tensor output = state_->call(inputs, where);
-    if (!requires_grad || !is_float(output.type())) return output;
+    if (!requires_grad || !grad_enabled() || !is_float(output.type())) return output;
     return OperatorState::link(output, std::make_shared<Node>(Node{state_, inputs, where}));
 }
 

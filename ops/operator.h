@@ -37,6 +37,10 @@ struct OperatorState {
     static Tensor link(const Tensor& output, std::shared_ptr<Node> creator);
 
 private:
+    template <class Build>
+    BuiltCall& known_call(bool is_backward, const std::vector<Tensor>& inputs, const Build& build) const;
+    BuiltCall build_forward(const std::vector<Tensor>& inputs, const std::source_location& where) const;
+    BuiltCall build_backward(const std::vector<Tensor>& inputs, const std::source_location& where) const;
     std::string key(const char* what, const std::vector<Tensor>& inputs) const;
     std::vector<tw::Tensor> declare_inputs(const std::vector<Tensor>& inputs) const;
 };

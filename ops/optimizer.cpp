@@ -31,10 +31,11 @@ std::string lowered(std::string name) {
 
 Shape shape_of(const tw::Tensor& tensor) { return {tensor.shape().begin(), tensor.shape().end()}; }
 
-/// [steps, numbers...], of which the first overwrites.
-std::vector<tw::Tensor> declare_counting(const tw::Tensor& steps, const UpdateRule& rule) {
+/// [steps, numbers...], of which the first overwrites. A norm tells whether this is a step.
+std::vector<tw::Tensor> declare_counting(const tw::Tensor& steps, const std::vector<tw::Tensor>& norm,
+                                         const UpdateRule& rule) {
     return compute_tuple("count_steps", {}, [&](const std::vector<Expr>&) {
-        std::vector<Expr> values{steps() + 1.0};
+        std::vector<Expr> values{norm.empty() ? steps() + 1.0 : select(is_a_step(norm[0]()), steps() + 1.0, steps())};
         for (const Expr& number : rule.numbers(values[0])) values.push_back(number);
         return values;
     });
@@ -57,10 +58,15 @@ Optimizer::Optimizer(const ParameterGroups& parameters, double rate, UpdateRule 
     }
     if (!rule_.numbers) return;
     steps_ = constant_tensor(all[0].backend(), {}, 0, "steps");
-    counting_.emplace(std::vector<NamedTensor>{{"steps", steps_}},
-                      [rule = rule_](const std::vector<tw::Tensor>& old, const std::vector<tw::Tensor>&) {
-                          return declare_counting(old[0], rule);
-                      });
+    counting_ = counting();
+    scaled_counting_ = counting();
+}
+
+Overwriting Optimizer::counting() const {
+    return {{{"steps", steps_}},
+            [rule = rule_](const std::vector<tw::Tensor>& old, const std::vector<tw::Tensor>& norm) {
+                return declare_counting(old[0], norm, rule);
+            }};
 }
 
 void Optimizer::add(const Tensor& parameter, const ParameterGroup& group) {
@@ -71,13 +77,15 @@ void Optimizer::add(const Tensor& parameter, const ParameterGroup& group) {
         overwritten.push_back({name, states.back()});
     }
     overwritten.push_back({"parameter", parameter});
-    updated_.push_back({parameter, states, Overwriting(std::move(overwritten), declaration(group))});
+    updated_.push_back({parameter, states, Overwriting(overwritten, declaration(group, false)),
+                        Overwriting(overwritten, declaration(group, true))});
 }
 
-/// Of old states and the parameter, and of [gradient, rate, norm if gradients are clipped, numbers...].
-Overwriting::Declare Optimizer::declaration(const ParameterGroup& group) const {
-    return [rule = rule_, max_norm = options_.max_norm, factor = group.rate_factor, decay = *group.weight_decay](
-               const std::vector<tw::Tensor>& old, const std::vector<tw::Tensor>& read) {
+/// Of old states and the parameter, and of [gradient, rate, norm and scale if the loss was scaled, or the norm if
+/// gradients are clipped, numbers...].
+Overwriting::Declare Optimizer::declaration(const ParameterGroup& group, bool is_scaled) const {
+    return [rule = rule_, max_norm = options_.max_norm, factor = group.rate_factor, decay = *group.weight_decay,
+            is_scaled](const std::vector<tw::Tensor>& old, const std::vector<tw::Tensor>& read) {
         std::vector<std::string> names;
         for (const std::string& state : rule.states) names.push_back(state + "_next");
         names.emplace_back("parameter_next");
@@ -90,14 +98,19 @@ Overwriting::Declare Optimizer::declaration(const ParameterGroup& group) const {
                                .numbers = {},
                                .weight_decay = decay};
             if (factor != 1) now.rate = now.rate * factor;
+            if (is_scaled) now.gradient = now.gradient * (1.0 / read[3]());
             if (max_norm > 0) now.gradient = now.gradient * clipping_factor(read[2](), max_norm);
             for (size_t k = 0; k + 1 < old.size(); ++k) now.states.push_back(old[k].read(at));
-            for (size_t k = max_norm > 0 ? 3 : 2; k < read.size(); ++k) now.numbers.push_back(read[k]());
+            for (size_t k = is_scaled ? 4 : max_norm > 0 ? 3 : 2; k < read.size(); ++k)
+                now.numbers.push_back(read[k]());
             std::vector<Expr> next = rule.next(now);
             if (next.size() != old.size())
                 throw_error(Error,
                             "{}: the rule makes {} values of {} states; return what each becomes, and the parameter",
                             rule.name, next.size(), rule.states.size());
+            if (is_scaled)
+                for (size_t k = 0; k < old.size(); ++k)
+                    next[k] = select(is_a_step(read[2]()), next[k], old[k].read(at));
             return next;
         });
     };
@@ -115,20 +128,32 @@ void Optimizer::require_gradients() const {
                         each.parameter.name(), shape_text(each.parameter.shape()));
 }
 
-void Optimizer::step() {
+void Optimizer::step() { step_by(nullptr); }
+
+void Optimizer::step(LossScale& scale) {
+    step_by(&scale.value());
+    scale.note_norm(norm_);
+}
+
+void Optimizer::step_by(const Tensor* scale) {
     require_gradients();
-    std::vector<NamedTensor> read{{}, {"rate", rate_}};
-    if (options_.max_norm > 0) {
+    std::vector<NamedTensor> read{{}, {"rate", rate_}}, counted;
+    if (scale || options_.max_norm > 0) {
         std::vector<Tensor> gradients;
         for (const Updated& each : updated_) gradients.push_back(each.parameter.grad());
-        norm_ = global_norm(gradients);
+        norm_ = scale ? global_norm(gradients, *scale) : global_norm(gradients);
         read.push_back({"norm", norm_});
     }
+    if (scale) {
+        read.push_back({"scale", *scale});
+        counted.push_back({"norm", norm_});
+    }
     if (counting_)
-        for (const Tensor& number : counting_->run({})) read.push_back({fmt::format("number{}", read.size()), number});
+        for (const Tensor& number : (scale ? scaled_counting_ : counting_)->run(counted))
+            read.push_back({fmt::format("number{}", read.size()), number});
     for (Updated& each : updated_) {
         read[0] = {"gradient", each.parameter.grad()};
-        each.update.run(read);
+        (scale ? each.scaled_update : each.update).run(read);
     }
 }
 

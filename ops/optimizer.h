@@ -6,6 +6,7 @@
 
 #include "ops/autograd.h"
 #include "ops/optimizers/ema.h"
+#include "ops/optimizers/loss_scale.h"
 #include "ops/optimizers/rate_schedule.h"
 #include "ops/optimizers/update_rule.h"
 
@@ -51,30 +52,34 @@ public:
     /// Enqueues the update. Throws Error, before anything is enqueued, if a parameter has no gradient: call backward()
     /// before. Throws Error if the rule makes another number of values than it has states, and a parameter.
     void step();
+    /// The same of gradients of a scaled loss, which are divided by the scale before anything else. If their norm is
+    /// not finite, nothing changes, nor is the step counted. Throws Error as step() does.
+    void step(LossScale& scale);
 
     /// What the next step depends on besides parameters and rate, to be saved and restored: the states of each
     /// parameter in turn, and then, if the rule counts them, the number of steps, an f32 scalar.
     std::vector<Tensor> states() const;
-    /// The norm of all gradients in the last step(), before clipping, an f32 scalar; undefined without max_norm. A
-    /// captured step may return it.
+    /// The norm of all gradients in the last step(), before clipping and without a loss' scale, an f32 scalar;
+    /// undefined without max_norm and without a scale. A captured step may return it.
     const Tensor& gradient_norm() const { return norm_; }
 
 private:
     struct Updated {
         Tensor parameter;
         std::vector<Tensor> states;
-        Overwriting update;
+        Overwriting update, scaled_update;
     };
     void add(const Tensor& parameter, const ParameterGroup& group);
-    Overwriting::Declare declaration(const ParameterGroup& group) const;
-    void count_steps();
+    Overwriting::Declare declaration(const ParameterGroup& group, bool is_scaled) const;
+    Overwriting counting() const;
     void require_gradients() const;
+    void step_by(const Tensor* scale);
 
     UpdateRule rule_;
     OptimizerOptions options_;
     std::vector<Updated> updated_;
     Tensor rate_, steps_, norm_;  // f32 scalars
-    std::optional<Overwriting> counting_;
+    std::optional<Overwriting> counting_, scaled_counting_;
 };
 
 /// Stochastic gradient descent, with momentum, Nesterov's too (update_rule.h).

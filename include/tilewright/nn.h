@@ -3,8 +3,13 @@
 #include <tilewright/tilewright.h>
 
 #include "ops/attention.h"
+#include "ops/checkpoint.h"
 #include "ops/convolution.h"
 #include "ops/layers.h"
+#include "ops/modules/dropout.h"
+#include "ops/modules/module.h"
+#include "ops/modules/multi_head_attention.h"
+#include "ops/modules/sequential.h"
 #include "ops/normalization.h"
 #include "ops/optimizer.h"
 #include "ops/parameters.h"
@@ -12,4 +17,5 @@
 #include "ops/persistence/npy.h"
 #include "ops/pooling.h"
 #include "ops/step/compile_step.h"
+#include "ops/step/compiled_function.h"
 #include "ops/views.h"

@@ -3,6 +3,9 @@
 #include <tilewright/tilewright.h>
 
 #include "dsl/own_schedule.h"
+#include "ops/step/explain_step.h"
+#include "ops/step/first_not_finite.h"
 #include "ops/step/interpret_step.h"
+#include "ops/step/memory_map.h"
 #include "ops/step/planned_step.h"
 #include "schedules/views.h"

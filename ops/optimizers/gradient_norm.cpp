@@ -42,7 +42,18 @@ const Operator& root_of() {
     return op;
 }
 
+const Operator& unscaled() {
+    static const Operator op("gradient_norm", [](const std::vector<tw::Tensor>& in) {
+        return compute("gradient_norm", {}, [&] { return in[0]() / in[1](); });
+    });
+    return op;
+}
+
 }  // namespace
+
+Tensor global_norm(const std::vector<Tensor>& gradients, const Tensor& scale) {
+    return unscaled()({global_norm(gradients), scale});
+}
 
 Tensor global_norm(const std::vector<Tensor>& gradients) {
     std::vector<Tensor> sums;

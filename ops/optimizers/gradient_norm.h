@@ -9,6 +9,8 @@ namespace tw::nn {
 /// The square root of the sum of the squares of all elements of all tensors, f32, a scalar in device memory. A kernel
 /// for each tensor, and one for each 32 of their sums.
 Tensor global_norm(const std::vector<Tensor>& gradients);
+/// Of gradients of a loss that was multiplied by the scale, an f32 scalar: the norm divided by that.
+Tensor global_norm(const std::vector<Tensor>& gradients, const Tensor& scale);
 
 /// What to multiply gradients with so that their norm is max_norm at most: max_norm / (norm + 1e-6) where that is below
 /// 1, else 1; NaN of a norm that is NaN (Pascanu et al., On the difficulty of training recurrent neural networks, 2013,

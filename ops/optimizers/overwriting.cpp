@@ -28,7 +28,8 @@ std::vector<Tensor> Overwriting::run(const std::vector<NamedTensor>& read) {
     const std::shared_ptr<Backend>& backend = overwritten_.at(0).tensor.backend();
     if (Capture* capture = backend->capture()) return write_down(*capture, read);
     for (const NamedTensor& named : read) named.tensor.require_data();
-    if (!built_) built_ = &build_for(read);
+    if (!built_ || num_read_ != read.size()) built_ = &build_for(read);
+    num_read_ = read.size();
 
     Arguments arguments;
     for (const auto& given : {overwritten_, read})

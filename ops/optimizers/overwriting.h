@@ -23,8 +23,9 @@ public:
         std::function<std::vector<tw::Tensor>(const std::vector<tw::Tensor>& old, const std::vector<tw::Tensor>& read)>;
     Overwriting(std::vector<NamedTensor> overwritten, Declare declare);
 
-    /// Enqueues the operation, or writes it down while a step is captured; returns what else is made. The types and
-    /// shapes of what is read are those of the first call. The kernel is built once for each backend and declaration.
+    /// Enqueues the operation, or writes it down while a step is captured; returns what else is made. What is
+    /// read, if it is as many tensors as in the last call, has the types and shapes of those. The kernel is built once
+    /// for each backend and declaration.
     std::vector<Tensor> run(const std::vector<NamedTensor>& read);
 
 private:
@@ -34,6 +35,7 @@ private:
     std::vector<NamedTensor> overwritten_;
     Declare declare_;
     const Executable* built_ = nullptr;  // the backend's, which the tensors keep alive
+    size_t num_read_ = 0;                // by that
 };
 
 }  // namespace tw::nn

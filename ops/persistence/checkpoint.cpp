@@ -74,6 +74,13 @@ Checkpoint& Checkpoint::add(const std::string& name, const std::vector<Tensor>& 
     return *this;
 }
 
+Checkpoint& Checkpoint::add(const std::string& name, const Module& module) {
+    const std::string prefix = name.empty() ? "" : name + ".";
+    for (const NamedTensors& kind : {module.named_parameters(), module.named_buffers()})
+        for (const auto& [own, tensor] : kind) add(prefix + own, tensor);
+    return *this;
+}
+
 Checkpoint& Checkpoint::add(const std::string& name, int64_t& number) { return add_item(name, &number); }
 
 Checkpoint& Checkpoint::add(const std::string& name, HostArray& array) {

@@ -2,7 +2,7 @@
 //
 //   int64_t step = 0, position = 0;
 //   nn::Checkpoint checkpoint;
-//   checkpoint.add("network", parameters).add("adam", adam.states()).add("ema", ema.averages());
+//   checkpoint.add("network", network).add("adam", adam.states()).add("ema", ema.averages());
 //   checkpoint.add("step", step).add("position", position).add("order", order);
 //   if (std::filesystem::exists(path)) checkpoint.load(path);
 //   while (step < steps) {
@@ -18,6 +18,7 @@
 
 #include "dsl/host_array.h"
 #include "ops/autograd.h"
+#include "ops/modules/module.h"
 #include "ops/persistence/safetensors.h"
 
 namespace tw::nn {
@@ -33,6 +34,9 @@ public:
     Checkpoint& add(const std::string& name, const Tensor& tensor);
     /// All of them, as "name.0", "name.1", ...: their order is a part of their names.
     Checkpoint& add(const std::string& name, const std::vector<Tensor>& tensors);
+    /// Parameters and buffers of a module and of all inside, as "name.blocks.0.norm.weight"; without "name." if the
+    /// name is empty. What is registered later is not among them.
+    Checkpoint& add(const std::string& name, const Module& module);
     /// A number on the host: the step, a position in the data, a seed.
     Checkpoint& add(const std::string& name, int64_t& number);
     /// An array on the host, whose type and shape stay: the order of the data, say.

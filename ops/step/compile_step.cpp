@@ -15,7 +15,9 @@ CompiledStep compile(const std::shared_ptr<Backend>& backend, const std::functio
                    "compile: the function returns '{}', which the step does not make; return what it computes",
                    result.defined() ? result.name() : "an undefined tensor");
     const schedules::Declared declared = capture.declared(compiled.results_);
-    StepPlan plan = plan_step(declared, backend->target(), backend->registry(), options, where);
+    StepOptions planned = options;
+    for (const MadeBetween& region : capture.regions()) planned.recompute.regions.push_back(region);
+    StepPlan plan = plan_step(declared, backend->target(), backend->registry(), planned, where);
     compiled.step_ = std::make_shared<PlannedStep>(std::move(plan), backend->device(), capture.given(), where);
     for (size_t k = 0; k < compiled.results_.size(); ++k)
         compiled.results_[k].set_data(compiled.step_->buffer(declared.outputs[k].name()));

@@ -14,7 +14,7 @@ namespace tw {
 
 struct MixedPrecision {
     /// Of values and adjoints; f32: all stays as it is declared. bf16 needs no more; f16 overflows beyond 65504, so
-    /// that losses have to be scaled.
+    /// that losses have to be scaled (nn::LossScale).
     Type values = Type::F32;
     /// Tensors that stay as they are declared, by their names, with all of that name and a number: "linear" is also
     /// "linear_2".

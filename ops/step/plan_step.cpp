@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "ops/bound_arguments.h"
@@ -15,7 +16,8 @@ class Planning {
 public:
     Planning(const StepGraph& graph, GroupSchedules& schedules) : graph_(graph), schedules_(schedules) {}
 
-    StepPlan plan() && {
+    using Regions = std::function<std::vector<RegionOfPlan>(const std::function<int(const Tensor&)>& value_of)>;
+    StepPlan plan(const Regions& regions, int64_t most_bytes, std::source_location where) && {
         StepCut cut = cut_step(graph_, schedules_);
         plan_.apart = std::move(cut.apart);
         for (const Tensor& given : graph_.inputs) value_for(given).place = StepValue::Place::Given;
@@ -23,6 +25,11 @@ public:
         for (const Tensor& result : graph_.results) return_result(result);
         for (const auto& [out, in] : graph_.overwrites) replace(out, in);
         place();
+        make_regions_again(regions([&](const Tensor& tensor) {
+            const auto known = indices_.find(key_of(tensor));
+            return known == indices_.end() ? -1 : known->second;
+        }));
+        if (most_bytes > 0) fit_into(most_bytes, where);
         order_by_hazards(plan_);
         return std::move(plan_);
     }
@@ -105,6 +112,31 @@ private:
         plan_.placement = placement.method;
     }
 
+    void make_regions_again(const std::vector<RegionOfPlan>& regions) {
+        if (regions.empty()) return;
+        order_for_memory(plan_);
+        make_again(plan_, regions);
+        place();
+    }
+
+    /// By the least of what is needed at a time, as long as that is too much; then by placements.
+    void fit_into(int64_t most_bytes, std::source_location where) {
+        if (plan_.arena_bytes <= most_bytes) return;
+        int64_t least = plan_.arena_bytes;
+        order_for_memory(plan_);
+        for (bool goes_on = true; goes_on;) {
+            while (goes_on && most_bytes_alive(plan_) > most_bytes) goes_on = make_cheapest_again(plan_);
+            place();
+            least = std::min(least, plan_.arena_bytes);
+            if (plan_.arena_bytes <= most_bytes) return;
+            goes_on = goes_on && make_cheapest_again(plan_);
+        }
+        user_error(where,
+                   "plan_step: recompute.bytes = {}: the arena has {} at least, with all made again that saves memory; "
+                   "allow that many, or make the step smaller",
+                   most_bytes, least);
+    }
+
     const StepGraph& graph_;
     GroupSchedules& schedules_;
     std::map<TensorKey, int> indices_;
@@ -137,10 +169,16 @@ std::pair<StepGraph, std::vector<std::string>> graph_of(const MixedStep& mixed, 
 StepPlan plan_step(const schedules::Declared& step, const Target& target, const Registry& registry,
                    const StepOptions& options, std::source_location where) {
     CalledFrom caller(where);
+    user_check(options.recompute.bytes >= 0, where,
+               "plan_step: recompute.bytes = {}: a number of bytes, or 0 for an arena of any size",
+               options.recompute.bytes);
     MixedStep mixed = mixed_precision(step, options.mixed, where);
     GroupSchedules schedules(registry, target, options.preferences);
     auto [graph, refused] = graph_of(mixed, schedules, where);
-    StepPlan plan = Planning(graph, schedules).plan();
+    const auto regions = [&](const std::function<int(const Tensor&)>& value_of) {
+        return regions_of(options.recompute.regions, step, mixed.step, graph, value_of);
+    };
+    StepPlan plan = Planning(graph, schedules).plan(regions, options.recompute.bytes, where);
     plan.refused = std::move(refused);
     plan.rounded = std::move(mixed.rounded);
     return plan;

@@ -54,6 +54,7 @@ void PlannedStep::find_memory(const std::map<std::string, Buffer>& given, std::s
 void PlannedStep::prepare(const std::vector<Executable>& executables,
                           const std::map<const Selection*, size_t>& places) {
     for (const StepGroup& group : plan_.groups) {
+        first_launches_.push_back(launches_.size());
         const Executable& executable = executables[places.at(group.selection.get())];
         const Tree& tree = executable.program().tree();
         Arguments arguments;
@@ -68,6 +69,12 @@ void PlannedStep::prepare(const std::vector<Executable>& executables,
         }
         std::ranges::move(executable.prepare(arguments), std::back_inserter(launches_));
     }
+    first_launches_.push_back(launches_.size());
+}
+
+std::span<const Launch> PlannedStep::launches_of(size_t group) const {
+    const size_t first = first_launches_.at(group);
+    return std::span(launches_).subspan(first, first_launches_.at(group + 1) - first);
 }
 
 int PlannedStep::named(const std::string& name, std::source_location where) const {

@@ -2,6 +2,7 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,11 @@ public:
     const StepPlan& plan() const { return plan_; }
     /// In launch order.
     const std::vector<Launch>& launches() const { return launches_; }
+    /// Those of a group of the plan.
+    std::span<const Launch> launches_of(size_t group) const;
+    /// Where a value of the plan lies; one in the arena holds it from the group that makes it to the last that reads
+    /// it.
+    const Buffer& memory_of(size_t value) const { return buffers_[value]; }
 
 private:
     void find_memory(const std::map<std::string, Buffer>& given, std::source_location where);
@@ -49,6 +55,7 @@ private:
     Buffer arena_;
     std::vector<Buffer> buffers_;  // one for each value
     std::vector<Launch> launches_;
+    std::vector<size_t> first_launches_;  // of each group, and behind the last one
     Graph graph_;
 };
 

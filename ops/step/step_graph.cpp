@@ -80,8 +80,7 @@ void check_constant(const Operation& operation, std::source_location where) {
 
 class Making {
 public:
-    Making(const schedules::Declared& step, const OpenedParts& opened, std::source_location where)
-        : where_(where) {
+    Making(const schedules::Declared& step, const OpenedParts& opened, std::source_location where) : where_(where) {
         graph_.parts = StepParts(step.outputs, opened);
         user_check(!step.outputs.empty(), where, "plan_step: no results; name what the step computes");
         graph_.results = step.outputs;

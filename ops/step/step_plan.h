@@ -15,6 +15,7 @@
 #include "ops/registry.h"
 #include "ops/step/declare_group.h"
 #include "ops/step/mixed_precision.h"
+#include "ops/step/recompute.h"
 
 namespace tw {
 
@@ -53,6 +54,7 @@ struct StepGroup {
     std::vector<int> writes;                     ///< values, one for each output
     std::vector<StepWorkspace> workspaces;       ///< one for each of the program's
     std::vector<int> after;  ///< groups that must have ended, none that another one of them waits for
+    int again_of = -1;       ///< the group that it repeats, to make its values again; -1: none
 };
 
 struct StepPlan {
@@ -64,6 +66,7 @@ struct StepPlan {
     std::string placement;             ///< how the arena was filled: "by size", "in order"
     std::vector<std::string> rounded;  ///< what products read in another type than it is computed in, by name
     std::vector<std::string> refused;  ///< parts whose own schedules refused, and why
+    std::vector<std::string> again;    ///< what is made again instead of kept, bytes saved, and predicted times
     std::vector<std::string> apart;    ///< neighbours that were not joined, and why
 
     double seconds() const;       ///< of all groups, one behind the other, as predicted
@@ -79,11 +82,13 @@ struct StepOptions {
     /// half a second each.
     Preferences preferences = {.model = false};
     MixedPrecision mixed = {};
+    Recompute recompute = {};
 };
 
 /// Rounds what the options say (mixed_precision.h), cuts the step into groups (cut_step.h), schedules each by the
-/// registry, equal ones once, and places what lies between them in one arena by its lifetime. Throws Error as
-/// mixed_precision() and step_graph() say, and citing an operation that cannot be scheduled.
+/// registry, equal ones once, has made again what is not to be kept (recompute.h), and places what lies between them in
+/// one arena by its lifetime. Throws Error as mixed_precision() and step_graph() say, citing an operation that cannot
+/// be scheduled, and if `recompute.bytes` is negative or less than any plan has that makes groups again.
 StepPlan plan_step(const schedules::Declared& step, const Target& target, const Registry& registry = {},
                    const StepOptions& options = {}, TW_HERE);
 

@@ -77,6 +77,7 @@ std::string StepPlan::text(bool with_neighbours) const {
     for (size_t g = 0; g < groups.size(); ++g) text += group_text(*this, g);
     for (const std::string& why : refused) text += fmt::format("not by its own schedule: {}\n", why);
     text += rounded_text(*this);
+    for (const std::string& what : again) text += fmt::format("made again: {}\n", what);
     text += fmt::format("arena: {}, of which at most {} are in use at a time (placed {})\n", bytes_text(arena_bytes),
                         bytes_text(most_alive), placement);
     if (with_neighbours)

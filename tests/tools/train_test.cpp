@@ -14,11 +14,13 @@ double number_before(const std::string& out, const std::string& text) {
 
 TEST_F(Tw, TrainsNetworks) {
     const std::string curve = (folder_ / "loss").string();
-    const Outcome mlp =
-        tw("train mlp --small --device emulated --explain --loss " + curve + ".csv --svg " + curve + ".svg");
+    const Outcome mlp = tw("train mlp --small --device emulated --explain --loss " + curve + ".csv --svg " + curve +
+                           ".svg --memory " + curve + "_memory.svg");
     ASSERT_EQ(mlp.status, 0) << mlp.err;
     EXPECT_GT(number_before(mlp.out, " % of 359 images"), 80) << mlp.out;
-    EXPECT_THAT(mlp.out, AllOf(HasSubstr("64 pixels, 32 hidden units"), HasSubstr("group 0: "), HasSubstr("arena: ")));
+    EXPECT_THAT(mlp.out, AllOf(HasSubstr("64 pixels, 32 hidden units"), HasSubstr("group 0: "), HasSubstr("arena: "),
+                               HasSubstr("bound by"), HasSubstr(" in use\n")));
+    EXPECT_THAT(content(curve + "_memory.svg"), AllOf(testing::StartsWith("<svg "), HasSubstr("<title>")));
     const std::string csv = content(curve + ".csv"), svg = content(curve + ".svg");
     EXPECT_THAT(csv, AllOf(testing::StartsWith("step,loss\n10,"), HasSubstr("\n150,")));
     EXPECT_THAT(svg, AllOf(testing::StartsWith("<svg "), HasSubstr("<polyline"), testing::EndsWith("</svg>\n")));

@@ -6,6 +6,7 @@
 
 #include "ops/convolution.h"
 #include "ops/layers.h"
+#include "ops/modules/dropout.h"
 #include "ops/normalization.h"
 #include "ops/parameters.h"
 #include "ops/pooling.h"
@@ -125,21 +126,30 @@ class Mlp : public DigitModel {
 public:
     Mlp(const std::shared_ptr<nn::Backend>& backend, const ModelOptions& options)
         : DigitModel(backend, options, {side * side}),
-          width_(options.small ? 32 : 128),
+          width_(options.small ? 32 : 256),
           hidden_(backend, side * side, width_, options.seed),
-          output_(backend, width_, classes, options.seed + 1) {}
+          output_(backend, width_, classes, options.seed + 1),
+          dropout_(backend, options.small ? 0 : 0.5, options.seed + 2) {}
     std::string description() const override {
-        return fmt::format("{} pixels, {} hidden units, {} digits", side * side, width_, classes);
+        return fmt::format("{} pixels, {} hidden units, dropout, {} digits", side * side, width_, classes);
     }
     std::vector<nn::Tensor> parameters() const override {
         return nn::joined({hidden_.parameters(), output_.parameters()});
     }
 
+    std::vector<nn::Tensor> states() const override {
+        std::vector<nn::Tensor> all;
+        for (const auto& [name, buffer] : dropout_.named_buffers()) all.push_back(buffer);
+        return all;
+    }
+
 private:
-    nn::Tensor logits(const nn::Tensor& x) const override { return output_(nn::relu(hidden_(x))); }
+    nn::Tensor logits(const nn::Tensor& x) const override { return output_(dropout_(nn::relu(hidden_(x)))); }
+    nn::Tensor trained_logits(const nn::Tensor& x) const override { return output_(nn::relu(hidden_(x))); }
 
     int64_t width_;
     nn::Linear hidden_, output_;
+    nn::Dropout dropout_;
 };
 
 class Cnn : public DigitModel {

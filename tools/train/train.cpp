@@ -10,6 +10,8 @@
 #include "ops/optimizers/rate_schedule.h"
 #include "ops/persistence/checkpoint.h"
 #include "ops/step/compile_step.h"
+#include "ops/step/explain_step.h"
+#include "ops/step/memory_map.h"
 #include "support/error.h"
 #include "support/progress.h"
 #include "tools/commands.h"
@@ -22,7 +24,7 @@ namespace tw {
 namespace {
 
 struct TrainOptions {
-    std::string network, device, values = "f32", csv, svg, checkpoint;
+    std::string network, device, values = "f32", csv, svg, memory, checkpoint;
     ModelOptions model;
     int64_t steps = 0, every = 10, save_every = 500;
     double rate = 0, weight_decay = -1;
@@ -36,7 +38,7 @@ struct Recipe {
     double rate, weight_decay;
 };
 Recipe recipe_of(const std::string& network) {
-    if (network == "mlp") return {make_mlp, 1500, 150, 3e-3, 1};
+    if (network == "mlp") return {make_mlp, 3000, 150, 3e-3, 0.1};
     if (network == "cnn") return {make_cnn, 1000, 40, 5e-3, 0.05};
     return {make_chars, 1000, 30, 3e-3, 0.1};
 }
@@ -66,7 +68,9 @@ public:
                             {.mixed = {.values = options_.values == "bf16" ? bf16 : f32}});
         print("{} parameters; a step is {} kernels in one launch, planned and compiled in {:.1f} s\n", num_parameters(),
               step_.plan().num_kernels(), seconds_since(begin));
-        if (options_.explain) print("{}", step_.plan().text());
+        if (options_.explain)
+            print("{}{}{}", step_.plan().text(), explain(step_.plan(), {.sorted = true}), memory_map(step_.plan()));
+        if (!options_.memory.empty()) write_memory_picture(options_.memory, step_.plan());
         kept_.add("parameters", model_->parameters()).add("adamw", adamw_.states()).add("states", model_->states());
         kept_.add("step", done_);
     }
@@ -167,6 +171,7 @@ void add_options(CLI::App* command, TrainOptions& options) {
     command->add_option("--save-every", options.save_every, "steps between checkpoints")->check(whole_number(1, most));
     command->add_flag("--resume", options.resume, "go on from the checkpoint, if there is one: with the same bits");
     command->add_flag("--explain", options.explain, "the step's groups, kernels, memory, and why");
+    command->add_option("--memory", options.memory, "a file for a picture of the step's memory, group by group");
 }
 
 }  // namespace

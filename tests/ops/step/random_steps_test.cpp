@@ -7,6 +7,7 @@
 #include "ops/check.h"
 #include "ops/step/interpret_step.h"
 #include "ops/step/planned_step.h"
+#include "tests/ops/step/small_steps.h"
 #include "tests/support/on_device.h"
 #include "tests/verify/fuzz_seed.h"
 #include "verify/random_computation.h"
@@ -144,6 +145,92 @@ TEST_P(RandomSteps, OfMixedPrecisionAreWhatTheirPlanSays) {
                stored);
     EXPECT_GT(rounded, 0u);
     EXPECT_GT(stored, 0u);
+}
+
+/// Down the loss of a network of products, maps, sums and norms, each of any that came before.
+schedules::Declared random_network(fuzz::Random& random) {
+    const int64_t rows = 8 * random.between(1, 3), width = 8 * random.between(1, 3);
+    std::vector<Tensor> made{input("x", f32, {rows, width})}, weights;
+    for (int64_t n = random.between(4, 9); n > 0; --n) {
+        const Tensor &a = random.chance(0.6) ? made.back() : random.pick(made), &b = random.pick(made);
+        const std::string name = fmt::format("h{}", n);
+        if (random.chance(0.4) || (n == 1 && weights.empty())) {
+            weights.push_back(input("w" + name, f32, {width, width}));
+            made.push_back(product_of_rows(name, a, weights.back()));
+        } else if (random.chance(0.2)) {
+            made.push_back(schedules::layer_norm(name, a, 1, {}));
+        } else if (random.chance(0.4)) {
+            made.push_back(compute(name, {rows, width}, [&](Expr i, Expr j) { return a(i, j) * b(i, j) + a(i, j); }));
+        } else {
+            made.push_back(compute(name, {rows, width}, [&](Expr i, Expr j) { return tanh(a(i, j)); }));
+        }
+    }
+    return step_towards(input("y", f32, {rows, width}), made.back(), weights);
+}
+
+/// Any operations between any others: also regions as no network has them.
+std::vector<MadeBetween> random_regions(const schedules::Declared& step, fuzz::Random& random) {
+    std::vector<Tensor> computed;
+    for (const auto& operation : operations_of({step.outputs[random.chance(0.8) ? 0 : 1]}))
+        if (!operation->is_input()) computed.emplace_back(operation, 0);
+    std::vector<MadeBetween> regions;
+    for (int64_t n = random.between(1, 3); n-- > 0;) {
+        std::vector<Tensor> inputs;
+        for (const Tensor& each : computed)
+            if (random.chance(0.1)) inputs.push_back(each);
+        regions.push_back(made_between(inputs, {random.pick(computed)}));
+    }
+    return regions;
+}
+
+int64_t num_again(const StepPlan& plan) {
+    return std::ranges::count_if(plan.groups, [](const StepGroup& group) { return group.again_of >= 0; });
+}
+
+/// With less memory, if there is a plan that has less.
+StepPlan smaller(const StepPlan& plan, const schedules::Declared& step, StepOptions options) {
+    options.recompute.bytes = plan.arena_bytes * 8 / 10;
+    try {
+        StepPlan found = plan_step(step, target("sm_90a"), {}, options);
+        EXPECT_LE(found.arena_bytes, options.recompute.bytes);
+        return found;
+    } catch (const Error& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("with all made again that saves memory"));
+        return plan;
+    }
+}
+
+/// By the same kernels in another order, some of them twice: not a bit is another one.
+TEST_P(RandomSteps, MadeAgainHaveTheSameBits) {
+    const uint64_t seed = fuzz::fuzz_seed() + 2;
+    const int64_t count = fuzz::number_from_environment("TW_FUZZ_STEPS", 300) / 20;
+    int64_t of_regions = 0, to_fit = 0;
+    for (int64_t number = 0; number < count && !testing::Test::HasFailure(); ++number) {
+        SCOPED_TRACE(fmt::format("case {} of seed {}", number, seed));
+        fuzz::Random random(seed, static_cast<uint64_t>(number));
+        const schedules::Declared step = random_network(random);
+        StepOptions options{.mixed = {.values = random.chance(0.3) ? bf16 : f32}};
+        const StepPlan kept = plan_step(step, target("sm_90a"), {}, options);
+        const Bindings data = random_bindings(step.outputs, random.next());
+        const std::vector<HostArray> expected = interpret_step(kept, data);
+        if (random.chance(0.9)) options.recompute.regions = random_regions(step, random);
+        const StepPlan again = plan_step(step, target("sm_90a"), {}, options);
+        StepPlan plan = again;
+        for (int k = 0; k < 2; ++k) plan = smaller(plan, step, options);
+        of_regions += num_again(again) > 0;
+        to_fit += num_again(plan) > num_again(again);
+        for (const StepPlan* each : {&again, static_cast<const StepPlan*>(&plan)}) {
+            ASSERT_THAT(faults_of(*each), IsEmpty()) << each->text();
+            expect_equal(interpret_step(*each, data), expected, bitwise);
+            expect_equal(interpret_step(*each, data, random_order(*each, random)), expected, bitwise);
+        }
+        if (number % 10 == 0)
+            expect_equal(run_on_device(plan, device_, data, step.outputs),
+                         run_on_device(kept, device_, data, step.outputs), bitwise);
+        if (testing::Test::HasFailure()) fmt::print("{}", plan.text(false));
+    }
+    fmt::print("{} steps: {} with regions made again, {} with more to fit\n", count, of_regions, to_fit);
+    EXPECT_GT(of_regions + to_fit, 0);
 }
 
 }  // namespace

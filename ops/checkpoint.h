@@ -1,0 +1,28 @@
+// Parts of a network whose activations are made again by the backward pass, not kept for it (Chen et al., Training Deep
+// Nets with Sublinear Memory Cost, 2016).
+//
+//   h = nn::checkpoint(block, h);   // of each block, its input and its result are kept
+#pragma once
+#include <concepts>
+#include <functional>
+#include <source_location>
+#include <vector>
+
+#include "dsl/schedule_options.h"
+#include "ops/autograd.h"
+
+namespace tw::nn {
+
+/// f(inputs). In a step of nn::compile(), what f makes on the way to its result is made a second time where the
+/// backward pass needs it, and has no memory between; parameters, tensors made before, and the result are kept. Bits
+/// are the same as without. One may stand inside of another one. Called by itself or recorded, it is f(inputs), with
+/// its tape. Throws Error if `f` is no function or its result undefined, there are no inputs, and what f throws.
+Tensor checkpoint(const std::function<Tensor(const std::vector<Tensor>& inputs)>& f, const std::vector<Tensor>& inputs,
+                  TW_HERE);
+/// The same of one input: of a module, say.
+template <std::invocable<const Tensor&> F>
+Tensor checkpoint(const F& f, const Tensor& input, TW_HERE) {
+    return checkpoint([&](const std::vector<Tensor>& in) -> Tensor { return f(in[0]); }, std::vector{input}, where);
+}
+
+}  // namespace tw::nn

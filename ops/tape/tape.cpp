@@ -1,0 +1,163 @@
+#include "ops/tape/tape.h"
+
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "dsl/differentiate.h"
+#include "ops/capture.h"
+#include "support/error.h"
+
+namespace tw::nn {
+namespace {
+
+using Hooks = std::vector<GradientHook>;
+
+thread_local bool is_grad_enabled = true;
+
+/// Throws Error if the tensor's call has been released.
+void require_tape(const Tensor& tensor, const char* who) {
+    if (tensor.creator()->released)
+        throw_error(Error,
+                    "{}: the call that made '{}' has been released by an earlier backward(); compute it again, or have "
+                    "that one keep the tape, with {{.retain = true}}",
+                    who, tensor.name());
+}
+
+Tensor call_hooks(const Hooks& hooks, const std::string& name, Tensor gradient) {
+    for (const GradientHook& hook : hooks) {
+        const Tensor next = hook(gradient);
+        if (!next.defined() || next.type() != gradient.type() || next.shape() != gradient.shape())
+            throw_error(Error,
+                        "on_gradient of '{}': the hook returns {}, the gradient is {} {}; return one of its type and "
+                        "shape, say what the hook was given",
+                        name,
+                        next.defined() ? fmt::format("{} {}", name_of(next.type()), shape_text(next.shape()))
+                                       : "an undefined tensor",
+                        name_of(gradient.type()), shape_text(gradient.shape()));
+        gradient = next;
+    }
+    return gradient;
+}
+
+/// A view of the symbol, whose gradient is what the hooks make of it.
+tw::Tensor hooked(const tw::Tensor& symbol, const std::string& name, const std::shared_ptr<Hooks>& hooks,
+                  const std::weak_ptr<Backend>& backend) {
+    const tw::Tensor view =
+        compute(name, {symbol.shape().begin(), symbol.shape().end()}, [&](const std::vector<Expr>& at) {
+            return symbol.read({at.begin(), at.end()});
+        });
+    return with_gradient(view, {symbol}, [=](const tw::Tensor&, const tw::Tensor& adjoint) {
+        const std::shared_ptr<Backend> alive = backend.lock();
+        const Tensor made = call_hooks(*hooks, name, Tensor(alive, adjoint, "d_" + name));
+        return std::vector{alive->capture()->symbol_of(made)};
+    });
+}
+
+}  // namespace
+
+void Tensor::on_gradient(GradientHook hook) const {
+    if (!requires_grad())
+        throw_error(Error, "on_gradient: '{}' requires no gradient; register hooks of what has one", name());
+    if (!hook) throw_error(Error, "on_gradient of '{}': the hook is no function", name());
+    if (!state_->hooks) state_->hooks = std::make_shared<Hooks>();
+    if (symbol().defined() && creator() && !state_->unhooked.defined()) {
+        if (state_->is_read)
+            throw_error(Error,
+                        "on_gradient: '{}' is made by a step that is captured, and has been read there; register the "
+                        "hook before other calls read it",
+                        name());
+        Capture* capture = backend()->capture();
+        if (!capture) require_data();
+        state_->unhooked = symbol();
+        state_->symbol = capture->made(backend(), hooked(symbol(), name(), state_->hooks, backend()), name()).symbol();
+    }
+    state_->hooks->push_back(std::move(hook));
+}
+
+std::vector<Tensor> Tape::behind(const Tensor& loss, const char* who) {
+    if (loss.type() != f32 || !loss.shape().empty())
+        throw_error(Error, "{}: the loss must be an f32 scalar, '{}' is {} {}; reduce it first", who, loss.name(),
+                    name_of(loss.type()), shape_text(loss.shape()));
+    if (!loss.creator())
+        throw_error(Error,
+                    "{}: '{}' depends on no tensor that requires a gradient; call set_requires_grad() on one, and make "
+                    "the loss of it outside of NoGrad",
+                    who, loss.name());
+    struct Visit {
+        Tensor tensor;
+        size_t next = 0;  // of its inputs
+    };
+    std::set<const Node*> seen{loss.creator().get()};
+    std::vector<Tensor> order;
+    std::vector<Visit> open{{loss}};
+    while (!open.empty()) {
+        const Tensor tensor = open.back().tensor;
+        require_tape(tensor, who);
+        if (open.back().next == tensor.creator()->inputs.size()) {
+            order.push_back(tensor);
+            open.pop_back();
+            continue;
+        }
+        const Tensor& input = tensor.creator()->inputs[open.back().next++];
+        if (input.creator() && seen.insert(input.creator().get()).second) open.push_back({input});
+    }
+    return order;
+}
+
+std::vector<Tensor> Tape::leaves_of(const std::vector<Tensor>& computed) {
+    std::set<const void*> seen;
+    std::vector<Tensor> leaves;
+    for (const Tensor& output : computed)
+        for (const Tensor& input : output.creator()->inputs)
+            if (input.requires_grad() && !input.creator() && seen.insert(id(input)).second) leaves.push_back(input);
+    return leaves;
+}
+
+void Tape::release(const std::vector<Tensor>& computed) {
+    for (const Tensor& output : computed) {
+        output.creator()->inputs.clear();
+        output.creator()->released = true;
+    }
+}
+
+Tensor Tape::one(const std::shared_ptr<Backend>& backend) {
+    Tensor one;
+    one.state_ = std::make_shared<Tensor::State>();
+    one.state_->backend = backend;
+    one.state_->name = "one";
+    one.state_->data = backend->one();
+    return one;
+}
+
+Tensor Tape::finished(const Tensor& tensor, const Tensor& gradient) {
+    const std::shared_ptr<Hooks>& hooks = tensor.state_->hooks;
+    return hooks ? call_hooks(*hooks, tensor.name(), gradient) : gradient;
+}
+
+Tensor Tape::unhooked(const Tensor& tensor) {
+    const tw::Tensor& before = tensor.state_->unhooked;
+    return before.defined() ? Tensor(tensor.backend(), before, tensor.name()) : tensor;
+}
+
+void Tape::take_inputs(Tensor& tensor, std::vector<Tensor>& open) {
+    if (!tensor.state_ || tensor.state_.use_count() > 1 || tensor.creator().use_count() != 1) return;
+    std::vector<Tensor>& inputs = tensor.creator()->inputs;
+    open.insert(open.end(), std::make_move_iterator(inputs.begin()), std::make_move_iterator(inputs.end()));
+    inputs.clear();
+}
+
+Node::~Node() {
+    std::vector<Tensor> open = std::move(inputs);
+    while (!open.empty()) {
+        Tensor tensor = std::move(open.back());
+        open.pop_back();
+        Tape::take_inputs(tensor, open);
+    }
+}
+
+NoGrad::NoGrad() : before_(std::exchange(is_grad_enabled, false)) {}
+NoGrad::~NoGrad() { is_grad_enabled = before_; }
+bool grad_enabled() { return is_grad_enabled; }
+
+}  // namespace tw::nn

@@ -1,0 +1,31 @@
+// What backward() and gradients() do along the tape.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "ops/autograd.h"
+
+namespace tw::nn {
+
+struct Tape {
+    /// Computed tensors that the loss depends on, producers first. Throws Error as backward() does; `who` asks.
+    static std::vector<Tensor> behind(const Tensor& loss, const char* who);
+    /// Inputs of these that require gradients and that no call has made, each once.
+    static std::vector<Tensor> leaves_of(const std::vector<Tensor>& computed);
+    static void release(const std::vector<Tensor>& computed);
+
+    /// If nobody else holds the tensor, nor its call: the inputs of that, moved to `open`.
+    static void take_inputs(Tensor& tensor, std::vector<Tensor>& open);
+
+    /// By what tensors are told apart.
+    static const void* id(const Tensor& tensor) { return tensor.state_.get(); }
+    static void set_grad(const Tensor& leaf, const Tensor& gradient) { leaf.state_->grad = gradient; }
+    /// The adjoint of a loss: 1 as an f32 scalar.
+    static Tensor one(const std::shared_ptr<Backend>& backend);
+    /// What the tensor's hooks make of its gradient.
+    static Tensor finished(const Tensor& tensor, const Tensor& gradient);
+    /// Captured: the tensor in front of its hooks, whose gradient is what these have made.
+    static Tensor unhooked(const Tensor& tensor);
+};
+
+}  // namespace tw::nn

@@ -1,0 +1,112 @@
+// Functions of tensors: a plan for each list of types and shapes, shapes rounded up to buckets.
+#include "ops/step/compiled_function.h"
+
+#include <random>
+
+#include <gmock/gmock.h>
+
+#include "ops/layers.h"
+#include "ops/operator.h"
+#include "ops/optimizer.h"
+#include "ops/parameters.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/on_device.h"
+
+namespace tw::nn {
+namespace {
+
+using testing::ElementsAre;
+
+class CompiledFunctions : public OnDevice {
+protected:
+    void SetUp() override {
+        OnDevice::SetUp();
+        if (device_) backend_ = std::make_shared<Backend>(device_);
+    }
+    Tensor random_tensor(const std::vector<int64_t>& shape, Type type = f32) {
+        HostArray host = host_array(type, shape);
+        if (is_float(type))
+            fill_uniform(host, -1, 1, random_());
+        else
+            fill_integers(host, 0, 4, static_cast<unsigned>(random_()));
+        return {backend_, host, "x"};
+    }
+    std::shared_ptr<Backend> backend_;
+    std::mt19937_64 random_{std::random_device{}()};
+};
+TW_ON_EACH_DEVICE(CompiledFunctions);
+
+/// Parameters are trained by calls of several shapes as by steps of one: equal to the same network called eagerly.
+TEST_P(CompiledFunctions, TrainWithAnyShape) {
+    struct Network {
+        explicit Network(const std::shared_ptr<Backend>& backend)
+            : layer(backend, 6, 5, 3), sgd(layer.parameters(), 0.3, 0.9) {}
+        Linear layer;
+        Sgd sgd;
+        Tensor step(const std::vector<Tensor>& in) {
+            const Tensor loss = cross_entropy(layer(in[0]), in[1]);
+            backward(loss);
+            sgd.step();
+            return loss;
+        }
+    } compiled(backend_), called(backend_);
+    std::vector<std::string> why;
+    CompiledFunction train(backend_, [&](const std::vector<Tensor>& in) { return std::vector{compiled.step(in)}; },
+                           {.on_plan = [&](const std::string& text) { why.push_back(text); }});
+    for (const int64_t rows : {7, 12, 7, 12, 7}) {
+        const Tensor x = random_tensor({rows, 6}), labels = random_tensor({rows}, i32);
+        const double loss = train({x, labels})[0].to_host().at({}).real;
+        EXPECT_NEAR(loss, called.step({x, labels}).to_host().at({}).real, 1e-5);
+        EXPECT_EQ(train.step().plan().values.empty(), false);
+    }
+    EXPECT_EQ(train.num_plans(), 2u);
+    EXPECT_THAT(why,
+                ElementsAre("first call", "dimension 0 of input 0 is 12, not 7; dimension 0 of input 1 is 12, not 7"));
+    const HostArray got = compiled.layer.parameters()[0].to_host(), expected = called.layer.parameters()[0].to_host();
+    std::vector<int64_t> at{0, 0};
+    do EXPECT_NEAR(got.at(at).real, expected.at(at).real, 1e-5);
+    while (advance(at, got.shape));
+}
+
+/// Behind the elements of a call stands what the bucket says, also where an earlier call had elements.
+TEST_P(CompiledFunctions, RoundUpToBuckets) {
+    const Operator twice("twice", [](const std::vector<tw::Tensor>& in) {
+        return compute("twice", {in[0].shape()[0], in[0].shape()[1]},
+                       [&](Expr i, Expr j) { return 2.0 * in[0](i, j); });
+    });
+    CompiledFunction run(backend_, [&](const std::vector<Tensor>& in) { return std::vector{twice({in[0]})}; },
+                         {.buckets = {{.input = 0, .dimension = 1, .sizes = {4, 8, 9}, .fill = -0.5}}});
+    for (const int64_t columns : {8, 3, 6, 9, 4, 1}) {
+        const Tensor x = random_tensor({5, columns});
+        const HostArray got = run({x})[0].to_host(), given = x.to_host();
+        ASSERT_EQ(got.shape, (std::vector<int64_t>{5, columns <= 4 ? 4 : columns <= 8 ? 8 : 9}));
+        std::vector<int64_t> at{0, 0};
+        do ASSERT_EQ(got.at(at).real, at[1] < columns ? 2 * given.at(at).real : -1) << columns << " at " << at[1];
+        while (advance(at, got.shape));
+    }
+    EXPECT_EQ(run.num_plans(), 3u);
+}
+
+TEST_P(CompiledFunctions, Refused) {
+    const CompiledFunction::Function same = [](const std::vector<Tensor>& in) {
+        return std::vector{add(in[0], in[0])};
+    };
+    const auto with = [&](const std::vector<ShapeBuckets>& buckets) {
+        return CompiledFunction(backend_, same, {.buckets = buckets});
+    };
+    EXPECT_ERROR(with({{.sizes = {8, 4}}}),
+                 "the buckets of dimension 0 of input 0 are [8, 4]; give positive sizes, ascending");
+    EXPECT_ERROR(with({{.sizes = {}}}), "give positive sizes, ascending");
+    EXPECT_ERROR(with({})({}), "no inputs; a function that takes none is compiled by nn::compile()");
+    EXPECT_ERROR(with({})({Tensor()}), "input 0 is an undefined tensor");
+    EXPECT_ERROR(with({{.input = 1, .sizes = {4}}})({random_tensor({4})}),
+                 "buckets for dimension 0 of input 1, which is not there");
+    EXPECT_ERROR(with({{.sizes = {4, 8}}})({random_tensor({9})}), "dimension 0 of input 0 is 9, the largest bucket 8");
+    EXPECT_ERROR((void)with({}).step(), "it was not called yet");
+    auto other = std::make_shared<Backend>(device_);
+    const Tensor foreign(other, f32, {4}, "foreign");
+    EXPECT_ERROR(with({})({foreign}), "input 0 is of another backend");
+}
+
+}  // namespace
+}  // namespace tw::nn
