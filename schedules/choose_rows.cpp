@@ -217,11 +217,8 @@ RowSchedule pick_threads(const std::string& name, RowSchedule how) {
 
 /// Those of row_schedules, what is picked first: one of them, other threads, or none, where stages are to be kernels of
 /// their own.
-std::vector<RowSchedule> picked_schedules(const RowGroup& group, bool has_sums) {
+std::vector<RowSchedule> picked_schedules(const RowGroup& group) {
     std::vector<RowSchedule> all = row_schedules(group);
-    constexpr int64_t lanes = 32;
-    for (RowSchedule& each : all)  // what blocks of several warps combine costs more than it spares
-        if (has_sums) each.threads.rows = std::max<int64_t>(lanes / each.threads.threads, 1);
     if (!Choices::current()) return all;
     const std::string& name = group.made[0]->name;
     std::vector<std::string> ways;
@@ -311,7 +308,7 @@ std::optional<Schedule> ChosenRows::choose(const std::vector<Tensor>& outputs, c
         const Tensor summed = sums_of(group, sums);
         std::string why;
         bool found = false;
-        for (const RowSchedule& each : picked_schedules(group, summed.defined())) {
+        for (const RowSchedule& each : picked_schedules(group)) {
             if (summed.defined() && !can_sum(group, each)) continue;
             chosen_.push_back({group, each, tensors_of(group), summed});
             if (summed.defined()) chosen_.back().tensors.push_back(summed);

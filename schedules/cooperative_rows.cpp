@@ -266,15 +266,12 @@ namespace {
 
 /// The loop over a thread's rows, in the kernel of the sums of blocks of rows.
 Loop lead_by_sums(Schedule& s, const Tensor& sums, const RowThreads& shape) {
-    // One wave of a large GPU, whose multiprocessors have room for 10 warps with rows and sums in registers.
-    constexpr int64_t warps_wanted = 1320, least_turns = 4;
+    constexpr int64_t blocks_wanted = 792, least_turns = 4;  // six for each multiprocessor of a large GPU
     const int64_t rows = as_constant(s.extent(s.reduce(sums))).value();
-    const int64_t blocks = std::max<int64_t>(warps_wanted * 32 / (shape.threads * shape.rows), 1);
-    const int64_t least = std::max((rows + blocks * shape.rows - 1) / (blocks * shape.rows), least_turns);
-    int64_t turns = least;
-    for (int64_t more = least; more <= least * 4 / 3; ++more)
-        if (rows % (more * shape.rows) == 0) {  // no block has a mask
-            turns = more;
+    int64_t turns = std::max((rows + blocks_wanted * shape.rows - 1) / (blocks_wanted * shape.rows), least_turns);
+    for (int64_t fewer = turns; fewer >= std::max(turns / 2, least_turns); --fewer)
+        if (rows % (fewer * shape.rows) == 0) {  // no block has a mask
+            turns = fewer;
             break;
         }
     const int64_t chunk_rows = turns * shape.rows;
