@@ -203,7 +203,7 @@ StepPlan smaller(const StepPlan& plan, const schedules::Declared& step, StepOpti
 /// By the same kernels in another order, some of them twice: not a bit is another one.
 TEST_P(RandomSteps, MadeAgainHaveTheSameBits) {
     const uint64_t seed = fuzz::fuzz_seed() + 2;
-    const int64_t count = fuzz::number_from_environment("TW_FUZZ_STEPS", 300) / 20;
+    const int64_t count = fuzz::number_from_environment("TW_FUZZ_STEPS", 300) / 30;
     int64_t of_regions = 0, to_fit = 0;
     for (int64_t number = 0; number < count && !testing::Test::HasFailure(); ++number) {
         SCOPED_TRACE(fmt::format("case {} of seed {}", number, seed));
