@@ -80,11 +80,15 @@ std::vector<int64_t> shared_widths(const TensorProductShape& shape) {
 
 std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
     std::vector<WarpgroupTiles> found;
-    auto add = [&](WarpgroupTiles t) {
-        t.promotion_interval = promotion_interval(shape);
+    auto add_ways = [&](const WarpgroupTiles& t) {
         if (!keeps_together(t, shape) || !sums_fit(t, shape)) return;
         for (WarpgroupTiles way : epilogues(t, shape))
             if (way = completed(way, shape); way.stages > 0) found.push_back(way);
+    };
+    auto add = [&](WarpgroupTiles t) {
+        add_ways(t);  // of all terms, or parts so short that they lose no bits
+        t.promotion_interval = exact_terms(shape);
+        if (t.promotion_interval > 0) add_ways(t);
     };
     for (int64_t n : {64, 96, 128, 144, 160, 176, 192, 208, 256}) add({.block_m = 128, .block_n = n, .warpgroups = 2});
     for (int64_t n : {64, 128, 192, 256}) add({.block_m = 64, .block_n = n, .warpgroups = 1});
@@ -94,13 +98,13 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
         add({.block_m = 256, .block_n = n, .warpgroups = 2});
     }
     add({.block_m = 192, .block_n = 96, .warpgroups = 3});
-    if (promotion_interval(shape)) add({.block_m = 192, .block_n = 128, .warpgroups = 3});
+    if (exact_terms(shape)) add({.block_m = 192, .block_n = 128, .warpgroups = 3});
     add({.block_m = 128, .block_n = 128, .warpgroups = 1, .ping_pong = 2});
     for (int cluster : {1, 2})
         if (cluster == 1 || shape.m > 128)
             add({.block_m = 128, .block_n = 192, .warpgroups = 1, .cluster = cluster, .ping_pong = 2});
     for (int64_t n : {128, 256}) add({.block_m = 64, .block_n = n, .warpgroups = 1, .ping_pong = 2});
-    if (shape.activation == Activation::GeluTanh && !promotion_interval(shape))  // what is computed takes longest
+    if (shape.activation == Activation::GeluTanh && !exact_terms(shape))  // what is computed takes longest
         add({.block_m = 64, .block_n = 128, .warpgroups = 1, .ping_pong = 4});
     for (int64_t n : {8, 16, 32})
         if (shape.n <= n && n % narrow_step(shape.n, shape.operand, !shape.transpose_b) == 0)
@@ -132,8 +136,9 @@ std::vector<WarpgroupTiles> epilogues(const WarpgroupTiles& tiles, const TensorP
     if (tiles.split_k > 1) return ways;
     WarpgroupTiles staged = registers;
     staged.stage_result = true;
-    if (bytes_of(shape.result) <= 2) ways.push_back(staged);  // sums of 4 bytes fill sectors from registers too
     int64_t columns = shape.activation == Activation::SwiGlu ? shape.n / 2 : shape.n;
+    // Pairs of sums of 4 bytes fill sectors from registers, too.
+    if (bytes_of(shape.result) <= 2 || columns % 2 != 0) ways.push_back(staged);
     if (tiles.swap || columns * bytes_of(shape.result) % piece_bytes != 0) return ways;
     staged.store_boxes = true;
     ways.push_back(staged);
@@ -156,12 +161,13 @@ int64_t staged_result_bytes(const WarpgroupTiles& t, const TensorProductShape& s
     return bytes + rounded_up(t.block_m * row, 1024) * t.ping_pong;
 }
 
-/// A cycle: those of boxes, of pairs of 2 bytes that leave registers, or of threads that copy what rows of the result
-/// have side by side at multiples of its bytes.
+/// A cycle: those of boxes, of pairs of 2 bytes that leave registers, of 4 bytes that do one by one, or of threads that
+/// copy what rows of the result have side by side at multiples of its bytes.
 double stored_bytes(const WarpgroupTiles& t, const TensorProductShape& shape, bool halves) {
     if (t.store_boxes) return 50;
-    if (!t.stage_result && !halves) return 20;
     const int64_t columns = shape.activation == Activation::SwiGlu ? shape.n / 2 : shape.n;
+    if (!t.stage_result && !halves) return t.split_k == 1 && columns % 2 != 0 ? 3 : 20;
+    if (t.stage_result && bytes_of(shape.result) == 4) return 15;
     const double together = as_double(std::gcd(piece_bytes, columns * bytes_of(shape.result)));
     if (halves) return std::min(6.0, 1.5 * together);
     if (together >= piece_bytes) return 20;
@@ -200,7 +206,8 @@ double loading_cycles(double bytes, int64_t columns, bool along_terms, Type oper
 /// multiply while others end theirs. A second kernel reads parts at 1700 bytes a cycle.
 double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
     int64_t split = t.split_k, k = divided(shape.k, split), batch = std::max<int64_t>(shape.batch, 1);
-    int64_t blocks = divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * batch * split;
+    int64_t blocks = rounded_up(divided(shape.m, t.block_m), t.cluster) *
+                     rounded_up(divided(shape.n, t.block_n), t.cluster_columns) * batch * split;
     auto area = static_cast<double>(t.block_m * t.block_n);
     double share = share_of(t.ping_pong > 1 ? 2 : t.warpgroups, t.swap ? t.block_m : t.block_n);
     if (t.block_m == 256) share = share_of(t.warpgroups, std::min<int64_t>(2 * t.block_n, 256));
@@ -230,26 +237,45 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
 
 bool sums_fit(const WarpgroupTiles& t, const TensorProductShape& shape) {
     int64_t sums = t.block_m * t.block_n / (t.warpgroups * 128);
-    if (promotion_interval(shape) > 0) return sums <= 64;           // and as many of parts
+    if (t.promotion_interval > 0) return sums <= 64;                // and as many of parts
     if (shape.block_scales) return sums <= 64 && t.warpgroups < 3;  // and scales
     return sums <= (t.warpgroups >= 3 ? 96 : 192);
 }
 
-int64_t promotion_interval(const TensorProductShape& shape) {
+int64_t exact_terms(const TensorProductShape& shape) {
     constexpr int64_t most = 1024;
     bool loses_bits = (shape.operand == e4m3 || shape.operand == e5m2) && !shape.block_scales;
     return loses_bits && shape.k > most ? most : 0;
 }
 
+int64_t promotion_interval(const WarpgroupTiles& t, const TensorProductShape& shape) {
+    const int64_t most = exact_terms(shape), of_part = divided(divided(shape.k, t.block_k), t.split_k) * t.block_k;
+    return of_part > most ? most : 0;
+}
+
+namespace {
+
+/// As many as pay, and as leave none that loses bits.
+std::vector<int64_t> numbers_of_parts(const TensorProductShape& shape) {
+    constexpr int64_t shortest_part = 512;
+    std::vector<int64_t> parts{1};
+    if (!may_split_k(shape)) return parts;
+    for (int64_t count : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64})
+        if (shape.k / count >= shortest_part) parts.push_back(count);
+    if (const int64_t most = exact_terms(shape)) parts.push_back(divided(shape.k, most));
+    return parts;
+}
+
+}  // namespace
+
 WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape, const Target& target) {
     WarpgroupTiles best;
     double least = 0;
     for (WarpgroupTiles tiles : candidates(shape))
-        for (int64_t split : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64}) {
-            bool splits =
-                shape.k / split >= 512 && !tiles.stage_result && !tiles.promotion_interval && may_split_k(shape);
-            if (split > 1 && !splits) continue;
+        for (int64_t split : numbers_of_parts(shape)) {
             tiles.split_k = split;
+            const bool splits = !tiles.stage_result && tiles.promotion_interval == 0;
+            if ((split > 1 && !splits) || tiles.promotion_interval != promotion_interval(tiles, shape)) continue;
             double cycles = predicted_cycles(tiles, shape, target);
             if (least != 0 && cycles >= least) continue;
             least = cycles;

@@ -142,14 +142,11 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
     int64_t bytes = bytes_of(shape.operand);
     const TensorProductShape read = as_read(shape);
     Stored rows = stored(read);
-    if (shape.row_terms != RowTerms::All && promotion_interval(shape) > 0)
+    if (shape.row_terms != RowTerms::All && exact_terms(shape) > 0)
         return false;  // parts have a fixed number of terms
     bool whole = rows.a[1] * bytes % piece_bytes == 0 && rows.b[1] * bytes % piece_bytes == 0;
-    // Parts of sums are made in tiles that are there as a whole.
-    constexpr int64_t least_for_parts = 256;
     if (shape.activation == Activation::SwiGlu && shape.m < rows_of_unit) return false;
-    bool exact = promotion_interval(shape) == 0 || std::min(shape.m, shape.n) >= least_for_parts;
-    return whole && exact && (takes_any_side(shape.operand) || (!read.transpose_a && read.transpose_b));
+    return whole && (takes_any_side(shape.operand) || (!read.transpose_a && read.transpose_b));
 }
 
 bool may_split_k(const TensorProductShape& shape) {
@@ -172,7 +169,6 @@ constexpr double bytes_a_cycle = 1800, launch = 3500;  // of kernels that copy
 /// and with it, at what tensor cores were seen to do.
 bool wants_turned_terms(const TensorProductShape& s) {
     if (takes_any_side(s.operand) || (!s.transpose_a && s.transpose_b)) return false;
-    if (promotion_interval(s) > 0 && std::min(s.m, s.n) < 256) return false;
     const bool is_byte = bytes_of(s.operand) == 1;
     const double by_warps = is_byte ? 1.5e5 : 1.2e5, by_warpgroups = is_byte ? 6e5 : 2e5, sure = 1.3;
     const double batch = as_double(std::max<int64_t>(s.batch, 1)),

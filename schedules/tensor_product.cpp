@@ -133,6 +133,20 @@ int64_t group_of(const Expr& rows, int64_t limit) {
     return group;
 }
 
+/// The tiles in the order in which blocks take them: groups of rows walk through the columns together, or groups of
+/// columns through the rows, where that is the number that has divisors to make groups of.
+std::vector<Loop> tile_order(Schedule& s, Loop rows, Loop columns, const WarpgroupTiles& tiles, bool by_rows) {
+    const int64_t of_rows = group_of(s.extent(rows), tiles.raster_group),
+                  of_columns = group_of(s.extent(columns), tiles.raster_group);
+    if (!by_rows && 2 * of_rows < tiles.raster_group && of_columns > of_rows && as_constant(s.extent(rows)) > of_rows) {
+        auto [group, column] =
+            s.split(columns, of_columns, {"group_n", tiles.cluster_columns > 1 ? "cluster_n" : "block_n"});
+        return {group, rows, column};
+    }
+    auto [group, row] = s.split(rows, of_rows, {"group_m", tiles.cluster > 1 ? "cluster_m" : "block_m"});
+    return {group, columns, row};
+}
+
 /// What the unit computes, and its loops.
 struct UnitLoops {
     Stage stage;
@@ -336,9 +350,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     };
     Loop rows_of_clusters = clusters_of(bi, tiles.cluster, {"clusters_m", "rank_m"}),
          column = clusters_of(bj, tiles.cluster_columns, {"cluster_n", "rank_n"});
-    auto [group, row] = s.split(rows_of_clusters, group_of(s.extent(rows_of_clusters), tiles.raster_group),
-                                {"group_m", tiles.cluster > 1 ? "cluster_m" : "block_m"});
-    blocks.insert(blocks.end(), {group, column, row});
+    for (Loop loop : tile_order(s, rows_of_clusters, column, tiles, p.growing)) blocks.push_back(loop);
     std::vector<Loop> outer = blocks;
     outer.insert(outer.end(), ranks.begin(), ranks.end());
     auto [unit, leaving] = block_loops(s, p, result, sums, outer, wi, mi, nj, tiles);

@@ -109,7 +109,9 @@ bool may_split_k(const TensorProductShape& shape);
 /// rows do not; gated columns, of which an instruction's rows hold no eights.
 bool keeps_together(const WarpgroupTiles& tiles, const TensorProductShape& shape);
 /// How many terms a tensor core of Hopper may sum: products of fp8 lose bits in long sums. 0: as many as there are.
-int64_t promotion_interval(const TensorProductShape& shape);
+int64_t exact_terms(const TensorProductShape& shape);
+/// What the tiles' parts of k ask for: 0 where each has no more terms than that.
+int64_t promotion_interval(const WarpgroupTiles& tiles, const TensorProductShape& shape);
 /// The same with each way that the result may take out of a block: from registers, through shared memory, from there as
 /// boxes, all columns at once or as many as fill 128 bytes. Stages are left as they are.
 std::vector<WarpgroupTiles> epilogues(const WarpgroupTiles& tiles, const TensorProductShape& shape);

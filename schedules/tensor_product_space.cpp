@@ -91,6 +91,7 @@ std::vector<int64_t> parts_of_k(Tiles t, const TensorProductShape& shape, const 
     if (may_split_k(shape) && blocks_of(t, shape) < 2 * target.multiprocessors)
         for (int64_t count : {2, 3, 4, 6, 8})
             if (shape.k / count >= shortest_part) parts.push_back(count);
+    if (const int64_t most = exact_terms(shape); most && may_split_k(shape)) parts.push_back(divided(shape.k, most));
     return parts;
 }
 
@@ -198,15 +199,15 @@ std::vector<Rated> rated_warpgroup_tiles(const TensorProductShape& shape, const 
         }
     };
     for (WarpgroupTiles t : warpgroup_blocks(shape)) {
-        t.promotion_interval = promotion_interval(shape);
-        if (!sums_fit(t, shape) || !keeps_together(t, shape)) continue;
+        if (!keeps_together(t, shape)) continue;
         for (int64_t row_bytes : {128, 256}) {
             t.block_k = row_bytes / bytes_of(shape.operand);
             if (row_bytes > 128 && t.block_k / 2 >= shape.k) continue;
             if (shape.block_scales && t.block_k > block_of_scale) continue;
             for (int64_t split : parts_of_k(t, shape, target)) {
-                if (split > 1 && t.promotion_interval > 0) continue;
                 t.split_k = split;
+                t.promotion_interval = promotion_interval(t, shape);
+                if (!sums_fit(t, shape) || (split > 1 && t.promotion_interval > 0)) continue;
                 for (const WarpgroupTiles& grouped : groupings(t, shape, target)) add(grouped);
             }
         }

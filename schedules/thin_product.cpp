@@ -165,7 +165,9 @@ double instructions_of_element(const ThinTiles& t, const TensorProductShape& sha
 double lines_of_element(const ThinTiles& t, const TensorProductShape& shape) {
     constexpr double lanes = 32, line = 128;
     const double bytes = bytes_of(shape.operand), vectors = as_double(std::min(shape.m, shape.n)),
-                 results = as_double(t.results), loads_of_vectors = std::ceil(vectors * bytes / piece_bytes);
+                 results = as_double(t.results);
+    const int64_t row_of_vectors = std::min(shape.m, shape.n) * bytes_of(shape.operand);  // of one term
+    const double loads_of_vectors = as_double(row_of_vectors / std::gcd(piece_bytes, row_of_vectors));
     auto lines = [&](double bytes_apart) { return std::clamp(lanes * bytes_apart / line, 1.0, lanes); };
     const bool across = vectors_lie_across(shape);
     if (!terms_lie_together(shape)) {

@@ -57,9 +57,8 @@ ProductTiling random_tiling(Random& random, const TensorProductShape& shape, con
     for (int halvings = static_cast<int>(random.between(0, 2)); halvings > 0; --halvings)
         if (tiles->block_k * bytes_of(shape.operand) > 32) tiles->block_k /= 2;  // rings turn more often
     const int64_t sums = tiles->block_m * tiles->block_n / (tiles->warpgroups * 128);
-    const bool whole = tiles->block_m <= shape.m && tiles->block_n <= shape.n;
     const bool as_long = shape.row_terms == schedules::RowTerms::All;  // parts have a fixed number of terms
-    if (bytes_of(shape.operand) == 1 && sums <= 64 && whole && as_long && tiles->split_k == 1 &&
+    if (bytes_of(shape.operand) == 1 && sums <= 64 && as_long && tiles->split_k == 1 &&
         tiles->epilogue_columns == 0)
         tiles->promotion_interval = tiles->block_k * random.between(0, 3);
     if (tiles->stages > 3)

@@ -91,8 +91,7 @@ TEST_P(TensorProducts, ByWarpgroups) {
         if (shape.operand == tf32) tiles.block_k = 32;
         tiles.stages = static_cast<int>(between(2, 4));
         tiles.split_k = between(1, 3);
-        bool whole = shape.m >= tiles.block_m && shape.n >= tiles.block_n;
-        if (tiles.split_k == 1 && whole && chance()) tiles.promotion_interval = tiles.block_k * between(1, 2);
+        if (tiles.split_k == 1 && chance()) tiles.promotion_interval = tiles.block_k * between(1, 2);
         tiles.stage_result = tiles.split_k == 1 && chance();
         tiles.store_boxes = tiles.stage_result && chance();
         tiles.raster_group = between(1, 4);
