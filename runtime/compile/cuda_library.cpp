@@ -40,6 +40,10 @@ void visit_driver(DriverTable& call, Visit visit) {
     visit(call.memcpy_htod, "cuMemcpyHtoD_v2");
     visit(call.memcpy_dtoh, "cuMemcpyDtoH_v2");
     visit(call.memcpy_dtod_async, "cuMemcpyDtoDAsync_v2");
+    visit(call.memcpy_htod_async, "cuMemcpyHtoDAsync_v2");
+    visit(call.memcpy_dtoh_async, "cuMemcpyDtoHAsync_v2");
+    visit(call.mem_host_alloc, "cuMemHostAlloc");
+    visit(call.mem_free_host, "cuMemFreeHost");
     visit(call.pointer_get_attribute, "cuPointerGetAttribute", Optional);
     visit(call.memset_d8_async, "cuMemsetD8Async");
     visit(call.stream_create, "cuStreamCreate");

@@ -78,7 +78,11 @@ struct DriverTable {
     cuda::Result (*memcpy_htod)(cuda::DevicePointer, const void* from, size_t bytes);                  // _v2
     cuda::Result (*memcpy_dtoh)(void* to, cuda::DevicePointer, size_t bytes);                          // _v2
     cuda::Result (*memcpy_dtod_async)(cuda::DevicePointer to, cuda::DevicePointer from, size_t bytes,
-                                      cuda::StreamHandle);                                   // _v2
+                                      cuda::StreamHandle);                                                       // _v2
+    cuda::Result (*memcpy_htod_async)(cuda::DevicePointer, const void* from, size_t bytes, cuda::StreamHandle);  // _v2
+    cuda::Result (*memcpy_dtoh_async)(void* to, cuda::DevicePointer, size_t bytes, cuda::StreamHandle);          // _v2
+    cuda::Result (*mem_host_alloc)(void** pointer, size_t bytes, unsigned flags);
+    cuda::Result (*mem_free_host)(void* pointer);
     cuda::Result (*pointer_get_attribute)(void* value, int attribute, cuda::DevicePointer);  // optional
     cuda::Result (*memset_d8_async)(cuda::DevicePointer, unsigned char value, size_t bytes, cuda::StreamHandle);
     cuda::Result (*stream_create)(cuda::StreamHandle*, unsigned flags);

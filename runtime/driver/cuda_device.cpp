@@ -10,6 +10,7 @@
 #include "dsl/target.h"
 #include "runtime/driver/compile_images.h"
 #include "runtime/driver/cuda_context.h"
+#include "runtime/driver/cuda_graph.h"
 #include "runtime/driver/cuda_structures.h"
 #include "runtime/driver/cuda_tensor_map.h"
 #include "runtime/driver/kernel_parameters.h"
@@ -20,33 +21,8 @@ namespace {
 
 using cuda::Result;
 
-class CudaDevice;
-
-struct CudaKernel final : Kernel::State {
-    ~CudaKernel() override;
-    cuda::Module module = nullptr;
-    cuda::Function function = nullptr;
-    const std::string* interned_entry = nullptr;
-    std::mutex mutex;  // of the next
-    int64_t dynamic_shared_allowed = 0;
-};
-
-struct CudaGraph final : Graph::State {
-    ~CudaGraph() override;
-    cuda::GraphHandle graph = nullptr;  // stays, since updates name its nodes
-    cuda::GraphExec exec = nullptr;
-    std::vector<cuda::GraphNode> nodes;  // null for an empty launch
-};
-
 cuda::StreamHandle as_stream(void* handle) { return static_cast<cuda::StreamHandle>(handle); }
 cuda::EventHandle as_event(void* handle) { return static_cast<cuda::EventHandle>(handle); }
-
-cuda::KernelNodeParams node_params(const Launch& launch) {
-    auto params = of_shape<cuda::KernelNodeParams>(launch.shape());
-    params.function = static_cast<const CudaKernel&>(*launch.kernel().state()).function;
-    params.arguments = launch.arguments().addresses();
-    return params;
-}
 
 class CudaDevice final : public Device, private CudaContext {
 public:
@@ -160,6 +136,29 @@ public:
         check(call_.memcpy_dtod_async(to, from, size_t(bytes), as_stream(stream)), "cuMemcpyDtoDAsync");
     }
 
+    void* allocate_host_memory(int64_t bytes, const std::string& name) override {
+        enter();
+        void* pointer = nullptr;
+        check(call_.mem_host_alloc(&pointer, size_t(bytes), 0), "cuMemHostAlloc", name);
+        return pointer;
+    }
+
+    void free_host_memory(void* pointer) noexcept override {
+        leave_to_driver([&] { call_.mem_free_host(pointer); });
+    }
+
+    void copy_in_later(uint64_t to, const void* from, int64_t bytes, void* stream) override {
+        enter();
+        ++submitted_;
+        check(call_.memcpy_htod_async(to, from, size_t(bytes), as_stream(stream)), "cuMemcpyHtoDAsync");
+    }
+
+    void copy_out_later(void* to, uint64_t from, int64_t bytes, void* stream) override {
+        enter();
+        ++submitted_;
+        check(call_.memcpy_dtoh_async(to, from, size_t(bytes), as_stream(stream)), "cuMemcpyDtoHAsync");
+    }
+
     void fill_memory(uint64_t pointer, uint8_t value, int64_t bytes) override {
         enter();
         wait_for_others();
@@ -248,7 +247,8 @@ public:
 
     std::shared_ptr<Kernel::State> load_cubin(const KernelImage& image,
                                               std::shared_ptr<const CompiledKernel> compiled) {
-        auto kernel = std::make_shared<CudaKernel>();
+        auto kernel = std::make_shared<CudaKernel>(
+            [this](cuda::Module module) { leave_to_driver([&] { call_.module_unload(module); }); });
         kernel->device = shared_from_this();
         const std::string& cubin = compiled ? compiled->cubin : image.cubin;
         kernel->compiled = std::move(compiled);
@@ -299,26 +299,21 @@ public:
         check(result, function);
     }
 
-    std::shared_ptr<Graph::State> make_graph(std::vector<Launch> launches) override {
+    std::shared_ptr<Graph::State> make_graph(std::vector<Launch> launches,
+                                             std::vector<std::vector<size_t>> after) override {
         enter();
-        auto graph = std::make_shared<CudaGraph>();
+        auto graph = std::make_shared<CudaGraph>([this](cuda::GraphHandle made, cuda::GraphExec exec) {
+            leave_to_driver([&] {
+                if (exec) call_.graph_exec_destroy(exec);
+                if (made) call_.graph_destroy(made);
+            });
+        });
         graph->device = shared_from_this();
         graph->launches = std::move(launches);
+        graph->after = std::move(after);
         check(call_.graph_create(&graph->graph, 0), "cuGraphCreate");
-        cuda::GraphNode last = nullptr;
-        for (const Launch& launch : graph->launches) {
-            cuda::GraphNode& node = graph->nodes.emplace_back();
-            if (launch.empty()) continue;
-            auto params = node_params(launch);
-            const bool overlaps = last && can_start_early(launch) && call_.graph_add_dependencies;
-            const bool depends = last && !overlaps;
-            check(call_.graph_add_kernel_node(&node, graph->graph, depends ? &last : nullptr, depends ? 1 : 0, &params),
-                  "cuGraphAddKernelNode", launch.kernel().entry());
-            if (overlaps)
-                check(call_.graph_add_dependencies(graph->graph, &last, &node, &cuda::ProgrammaticEdge, 1),
-                      "cuGraphAddDependencies", launch.kernel().entry());
-            last = node;
-        }
+        const auto [result, what, entry] = add_nodes(call_, *graph, [this](auto& one) { return can_start_early(one); });
+        check(result, what, entry);
         check(call_.graph_instantiate(&graph->exec, graph->graph, 0), "cuGraphInstantiate");
         return graph;
     }
@@ -346,8 +341,6 @@ public:
         call_.ctx_set_current(context_);
         action();
     }
-
-    const DriverTable& call() const { return call_; }
 
 private:
     bool can_start_early(const Launch& launch) const {
@@ -417,19 +410,6 @@ private:
     std::atomic<bool> has_more_streams_ = false;   // than the default one
     std::atomic<bool> has_apart_streams_ = false;  // wrapped ones that do not wait for the NULL stream
 };
-
-CudaKernel::~CudaKernel() {
-    auto& owner = static_cast<CudaDevice&>(*device);
-    if (module) owner.leave_to_driver([&] { owner.call().module_unload(module); });
-}
-
-CudaGraph::~CudaGraph() {
-    auto& owner = static_cast<CudaDevice&>(*device);
-    owner.leave_to_driver([&] {
-        if (exec) owner.call().graph_exec_destroy(exec);
-        if (graph) owner.call().graph_destroy(graph);
-    });
-}
 
 }  // namespace
 

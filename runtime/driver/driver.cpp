@@ -329,12 +329,28 @@ Launch Device::prepare(const Kernel& kernel, const LaunchShape& shape, std::vect
 }
 
 Graph Device::record(std::span<const Launch> launches) {
-    for (const Launch& launch : launches)
-        if (launch.kernel().state()->device.get() != this)
-            throw_error(LaunchError, "record: '{}' was loaded on another device ({})", launch.kernel().entry(),
-                        launch.kernel().state()->device->name());
-    auto state = make_graph({launches.begin(), launches.end()});
-    return Graph(std::move(state));
+    std::vector<std::vector<size_t>> after(launches.size());
+    for (size_t n = 1; n < after.size(); ++n) after[n] = {n - 1};
+    return graph(launches, std::move(after));
+}
+
+Graph Device::graph(std::span<const Launch> launches, std::vector<std::vector<size_t>> after) {
+    if (after.size() != launches.size())
+        throw_error(LaunchError, "graph: {} lists of what to wait for, for {} launches; give one for each",
+                    after.size(), launches.size());
+    for (size_t n = 0; n < launches.size(); ++n) {
+        const Kernel::State& kernel = *launches[n].kernel().state();
+        if (kernel.device.get() != this)
+            throw_error(LaunchError, "graph: '{}' was loaded on another device ({})", kernel.image.entry,
+                        kernel.device->name());
+        for (size_t before : after[n])
+            if (before >= n)
+                throw_error(LaunchError,
+                            "graph: launch {} ('{}') waits for launch {}, which does not stand in front of it; list "
+                            "launches in an order in which they can run",
+                            n, kernel.image.entry, before);
+    }
+    return Graph(make_graph({launches.begin(), launches.end()}, std::move(after)));
 }
 
 }  // namespace tw

@@ -36,6 +36,7 @@ struct TensorMapBits;
 }
 
 class Device;
+class PinnedBuffer;
 
 enum class DeviceKind { Cuda, Emulated, Null };
 std::string_view to_string(DeviceKind kind);
@@ -289,8 +290,8 @@ private:
     ArgumentBlock arguments_;
 };
 
-/// Launches recorded once, in order, replayed as one (a CUDA graph). It keeps copies of the launches: what is set in
-/// them later changes nothing here; update() does.
+/// Launches recorded once, in order or with branches, replayed as one (a CUDA graph). It keeps copies of the launches:
+/// what is set in them later changes nothing here; update() does.
 class Graph {
 public:
     Graph() = default;
@@ -304,6 +305,7 @@ public:
         virtual ~State() = default;
         std::shared_ptr<Device> device;
         std::vector<Launch> launches;
+        std::vector<std::vector<size_t>> after;  // of each launch, those in front of it that have ended when it begins
     };
 
 private:
@@ -339,6 +341,13 @@ public:
     }
     void copy(const Buffer& to, const Buffer& from, const Stream& stream = {});  // equal sizes; in the stream's order
 
+    /// Page-locked memory of the host with undefined content, and copies from and to it of equal sizes, in the stream's
+    /// order (none: the default stream's), which the host does not wait for: pinned_buffer.h. Throw OutOfMemory, and
+    /// LaunchError if sizes differ, one has no memory or is another device's.
+    PinnedBuffer allocate_pinned(int64_t bytes, std::string name = "");
+    void copy(const Buffer& to, const PinnedBuffer& from, const Stream& stream = {});
+    void copy(const PinnedBuffer& to, const Buffer& from, const Stream& stream = {});
+
     Stream create_stream();
     Stream default_stream();  // the one that run() without a stream takes
     Event create_event();
@@ -357,6 +366,10 @@ public:
     std::vector<Kernel> load_all(std::span<const KernelImage> images);
     Launch prepare(const Kernel& kernel, const LaunchShape& shape, std::vector<Argument> arguments);
     Graph record(std::span<const Launch> launches);
+    /// With branches: a launch begins when those of its list in `after` have ended, at once if there are none. What one
+    /// waits for only through others need not be listed. Throws LaunchError if there is not a list for each launch, or
+    /// one names a launch that does not stand in front of its own.
+    Graph graph(std::span<const Launch> launches, std::vector<std::vector<size_t>> after);
 
     /// Waits for all work; throws what a kernel did wrong.
     virtual void synchronize() = 0;
@@ -378,6 +391,10 @@ public:
     virtual void copy_in(uint64_t to, const void* from, int64_t bytes) = 0;
     virtual void copy_out(void* to, uint64_t from, int64_t bytes) = 0;
     virtual void copy_across(uint64_t to, uint64_t from, int64_t bytes, void* stream) = 0;
+    virtual void* allocate_host_memory(int64_t bytes, const std::string& name);  // page-locked, where that is
+    virtual void free_host_memory(void* pointer) noexcept;
+    virtual void copy_in_later(uint64_t to, const void* from, int64_t bytes, void* stream) = 0;
+    virtual void copy_out_later(void* to, uint64_t from, int64_t bytes, void* stream) = 0;
     virtual void fill_memory(uint64_t pointer, uint8_t value, int64_t bytes) = 0;
     virtual void* default_stream_handle() = 0;
     virtual void* make_stream() = 0;
@@ -395,7 +412,8 @@ public:
     virtual void prepare_kernel(Kernel::State&, const LaunchShape&) {}               // once for each Launch
     virtual void encode_tensor_map(const emulator::TensorMapBits& map, void* bits);  // 128 bytes; see tensor_map.h
     virtual void launch(const Launch& launch, void* stream) = 0;
-    virtual std::shared_ptr<Graph::State> make_graph(std::vector<Launch> launches) = 0;
+    virtual std::shared_ptr<Graph::State> make_graph(std::vector<Launch> launches,
+                                                     std::vector<std::vector<size_t>> after) = 0;
     virtual void update_graph(Graph::State& graph, size_t index, const Launch& launch) = 0;
     virtual void run_graph(Graph::State& graph, void* stream) = 0;
 

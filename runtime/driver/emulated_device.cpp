@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "runtime/driver/arch.h"
+#include "runtime/emulator/threads/random.h"
 #include "runtime/emulator/units/tensor_map_bits.h"
 
 namespace tw {
@@ -122,6 +123,7 @@ uint64_t EmulatedDevice::allocate_memory(int64_t bytes, const std::string& name)
 
 void EmulatedDevice::free_memory(uint64_t pointer, int64_t) noexcept {
     std::lock_guard lock(mutex_);
+    late_.run_all();  // some may be from or to it
     allocations_.erase(pointer);
     std::free(address(pointer - RedZoneBytes));
 }
@@ -196,26 +198,60 @@ bool EmulatedDevice::anything_written(uint64_t pointer, int64_t bytes) {
     return after != allocation->written.begin() && std::prev(after)->second > pointer;
 }
 
+void EmulatedDevice::synchronize() {
+    std::lock_guard lock(mutex_);
+    late_.run_all();
+}
+
 void EmulatedDevice::copy_in(uint64_t to, const void* from, int64_t bytes) {
+    synchronize();
     std::memcpy(address(to), from, size_t(bytes));
     mark_written(to, bytes);
 }
 
-void EmulatedDevice::copy_out(void* to, uint64_t from, int64_t bytes) { std::memcpy(to, address(from), size_t(bytes)); }
+void EmulatedDevice::copy_out(void* to, uint64_t from, int64_t bytes) {
+    synchronize();
+    std::memcpy(to, address(from), size_t(bytes));
+}
 
-void EmulatedDevice::copy_across(uint64_t to, uint64_t from, int64_t bytes, void*) {
-    std::memmove(address(to), address(from), size_t(bytes));
+void EmulatedDevice::copy_in_later(uint64_t to, const void* from, int64_t bytes, void* stream) {
     std::lock_guard lock(mutex_);
+    late_.submit(stream, [=, this] {
+        std::memcpy(address(to), from, size_t(bytes));
+        mark_written(to, bytes);
+    });
+}
+
+void EmulatedDevice::copy_out_later(void* to, uint64_t from, int64_t bytes, void* stream) {
+    std::lock_guard lock(mutex_);
+    late_.submit(stream, [=] { std::memcpy(to, address(from), size_t(bytes)); });
+}
+
+void EmulatedDevice::copy_across(uint64_t to, uint64_t from, int64_t bytes, void* stream) {
+    std::lock_guard lock(mutex_);
+    late_.run(stream);
+    std::memmove(address(to), address(from), size_t(bytes));
     if (anything_written(from, bytes)) mark_written(to, bytes);
 }
 
 void EmulatedDevice::fill_memory(uint64_t pointer, uint8_t value, int64_t bytes) {
+    synchronize();
     std::memset(address(pointer), value, size_t(bytes));
     mark_written(pointer, bytes);
 }
 
+void EmulatedDevice::drop_stream(void* stream) noexcept {
+    wait_stream(stream);
+    delete static_cast<char*>(stream);
+}
+
+void EmulatedDevice::wait_stream(void* stream) {
+    std::lock_guard lock(mutex_);
+    late_.run(stream);
+}
+
 void* EmulatedDevice::make_event() {
-    auto* event = new Clock::time_point(Clock::now());
+    auto* event = new EmulatedEvent{.time = Clock::now()};
     std::lock_guard lock(mutex_);
     events_.insert(event);
     return event;
@@ -224,7 +260,7 @@ void* EmulatedDevice::make_event() {
 void EmulatedDevice::drop_event(void* event) noexcept {
     std::lock_guard lock(mutex_);
     events_.erase(event);
-    delete static_cast<Clock::time_point*>(event);
+    delete static_cast<EmulatedEvent*>(event);
 }
 
 void EmulatedDevice::register_event(void* event, const std::string& name) {
@@ -234,10 +270,19 @@ void EmulatedDevice::register_event(void* event, const std::string& name) {
                     name, properties_.name);
 }
 
-void EmulatedDevice::record_event(void* event, void*) { *static_cast<Clock::time_point*>(event) = Clock::now(); }
+void EmulatedDevice::record_event(void* event, void* stream) {
+    std::lock_guard lock(mutex_);
+    *static_cast<EmulatedEvent*>(event) = {.time = Clock::now(), .stream = stream, .copies = late_.given(stream)};
+}
+
+void EmulatedDevice::wait_event(void* event) {
+    std::lock_guard lock(mutex_);
+    const auto& reached = *static_cast<EmulatedEvent*>(event);
+    late_.run(reached.stream, reached.copies);
+}
 
 double EmulatedDevice::event_seconds(void* begin, void* end) {
-    auto elapsed = *static_cast<Clock::time_point*>(end) - *static_cast<Clock::time_point*>(begin);
+    auto elapsed = static_cast<EmulatedEvent*>(end)->time - static_cast<EmulatedEvent*>(begin)->time;
     return std::chrono::duration<double>(elapsed).count();
 }
 
@@ -331,9 +376,10 @@ void EmulatedDevice::note_writes(const std::vector<emulator::Region>& regions) {
             mark_written(pointer_of(region.base), int64_t(region.bytes));
 }
 
-void EmulatedDevice::launch(const Launch& launch, void*) {
+void EmulatedDevice::launch(const Launch& launch, void* stream) {
     std::lock_guard emulator_lock(emulator_mutex());
     std::lock_guard lock(mutex_);
+    late_.run(stream);
     const auto& kernel = static_cast<const EmulatedKernel&>(*launch.kernel().state());
     emulator::Launch run = as_emulator_launch(kernel, launch.shape());
     void** addresses = launch.arguments().addresses();
@@ -345,16 +391,35 @@ void EmulatedDevice::launch(const Launch& launch, void*) {
     if (!report_.ok()) throw_error(EmulatorReport, "{}", report_text(launch, report_));
 }
 
-std::shared_ptr<Graph::State> EmulatedDevice::make_graph(std::vector<Launch> launches) {
+std::shared_ptr<Graph::State> EmulatedDevice::make_graph(std::vector<Launch> launches,
+                                                         std::vector<std::vector<size_t>> after) {
     auto graph = std::make_shared<Graph::State>();
     graph->device = shared_from_this();
     graph->launches = std::move(launches);
+    graph->after = std::move(after);
     return graph;
 }
 
+// Any of the launches whose predecessors have run is the next one. Where each waits for the one in front, no dice.
 void EmulatedDevice::run_graph(Graph::State& graph, void* stream) {
-    for (const Launch& one : graph.launches)
-        if (!one.empty()) launch(one, stream);
+    std::lock_guard emulator_lock(emulator_mutex());
+    std::lock_guard lock(mutex_);
+    emulator::Random random(options_.seed + graph_runs_++);
+    std::vector<std::vector<size_t>> next(graph.launches.size());
+    std::vector<size_t> waits_for, ready;
+    for (size_t n = 0; n < graph.launches.size(); ++n) {
+        for (size_t before : graph.after[n]) next[before].push_back(n);
+        waits_for.push_back(graph.after[n].size());
+        if (waits_for[n] == 0) ready.push_back(n);
+    }
+    while (!ready.empty()) {
+        std::swap(ready[random.below(ready.size())], ready.back());
+        const size_t n = ready.back();
+        ready.pop_back();
+        if (!graph.launches[n].empty()) launch(graph.launches[n], stream);
+        for (size_t behind : next[n])
+            if (--waits_for[behind] == 0) ready.push_back(behind);
+    }
 }
 
 std::shared_ptr<Device> make_emulated_device(std::string_view arch) { return std::make_shared<EmulatedDevice>(arch); }

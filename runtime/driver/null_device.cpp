@@ -26,6 +26,8 @@ public:
     void copy_in(uint64_t, const void*, int64_t) override { refuse("copy_from_host"); }
     void copy_out(void*, uint64_t, int64_t) override { refuse("copy_to_host"); }
     void copy_across(uint64_t, uint64_t, int64_t, void*) override { refuse("copy"); }
+    void copy_in_later(uint64_t, const void*, int64_t, void*) override { refuse("copy"); }
+    void copy_out_later(void*, uint64_t, int64_t, void*) override { refuse("copy"); }
     void fill_memory(uint64_t, uint8_t, int64_t) override { refuse("fill"); }
 
     void* default_stream_handle() override { return nullptr; }
@@ -51,10 +53,12 @@ public:
     }
 
     void launch(const Launch&, void*) override { refuse("launch"); }
-    std::shared_ptr<Graph::State> make_graph(std::vector<Launch> launches) override {
+    std::shared_ptr<Graph::State> make_graph(std::vector<Launch> launches,
+                                             std::vector<std::vector<size_t>> after) override {
         auto graph = std::make_shared<Graph::State>();
         graph->device = shared_from_this();
         graph->launches = std::move(launches);
+        graph->after = std::move(after);
         return graph;
     }
     void update_graph(Graph::State&, size_t, const Launch&) override {}

@@ -276,7 +276,7 @@ TEST_F(CudaDevice, AGraphReplaysItsLaunches) {
     EXPECT_ERROR(graph.update(0, device->prepare(same, {}, {2.0f, x, N})),
                  "launch 0 is of kernel 'scale', not of 'scale'");
     auto null = make_null_device("sm_90a");
-    EXPECT_ERROR(null->record(launches), "record: 'scale' was loaded on another device (Fake H200)");
+    EXPECT_ERROR(null->record(launches), "graph: 'scale' was loaded on another device (Fake H200)");
 }
 
 TEST_F(CudaDevice, AGraphOrdersKernelsThatStartEarly) {
@@ -284,6 +284,7 @@ TEST_F(CudaDevice, AGraphOrdersKernelsThatStartEarly) {
     LaunchShape early{.grid = {4}, .block = {256}, .starts_early = true};
     std::vector<Launch> launches{scale_by(2, x, early), scale_by(4, x), scale_by(8, x, early), scale_by(2, x, early)};
     device->record(launches).run();
+    EXPECT_EQ(fake().num_edges, 3);
     EXPECT_EQ(fake().num_early_launches, 2) << "the first has nobody to wait for, the second does not wait itself";
     EXPECT_EQ(x.read<float>(), scaled(values, 128));
 }

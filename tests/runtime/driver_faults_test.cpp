@@ -3,6 +3,7 @@
 #include <map>
 
 #include "runtime/driver/cuda_device.h"
+#include "runtime/driver/pinned_buffer.h"
 #include "runtime/driver/timer.h"
 #include "tests/runtime/support.h"
 
@@ -29,6 +30,10 @@ std::vector<float> run_program(const Driver& driver, const std::vector<float>& v
     device->default_stream().wait(event);
     event.synchronize();
     stream.synchronize();
+    PinnedBuffer pinned = device->allocate_pinned(N * 4, "pinned");
+    device->copy(pinned, x, stream);
+    pinned.wait();
+    device->copy(x, pinned, stream);
     fake().stream_flags = 1;
     Stream theirs = device->wrap_stream(stream.handle(), "theirs");
     device->wrap_event(event.handle(), "theirs").record(theirs);

@@ -43,9 +43,9 @@ int next_call_in_context() {
 }
 
 template <class Handle>
-int create(Handle** handle) {
+int create(Handle** handle, size_t bytes = 16) {
     if (int code = next_call_in_context()) return code;
-    *handle = static_cast<Handle*>(std::malloc(16));
+    *handle = static_cast<Handle*>(std::malloc(bytes));
     handles.insert(*handle);
     ++state.num_alive;
     return 0;
@@ -86,7 +86,7 @@ struct Node {
     int64_t n;
 };
 std::map<void*, std::vector<void*>> nodes_of_graph;
-std::set<void*> without_order;  // nodes that nothing makes wait for the one before them
+std::map<void*, std::set<void*>> waits_of_node;
 std::map<void*, Node> nodes;
 std::map<void*, void*> graph_of_exec;
 
@@ -288,6 +288,28 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void* stream)
     std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes);
     return 0;
 }
+int cuMemHostAlloc(void** pointer, size_t bytes, unsigned flags) {
+    Lock lock(mutex);
+    if (bytes == 0 || flags != 0) return misuse(InvalidValue);
+    if (int64_t(bytes) > state.memory_limit) return OutOfMemory;
+    return create(pointer, bytes);
+}
+int cuMemFreeHost(void* pointer) {
+    Lock lock(mutex);
+    return destroy(pointer);
+}
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t bytes, void* stream) {
+    Lock lock(mutex);
+    if (int code = known(stream)) return code;
+    ++state.num_later_copies;
+    return cuMemcpyHtoD_v2(to, from, bytes);
+}
+int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, void* stream) {
+    Lock lock(mutex);
+    if (int code = known(stream)) return code;
+    ++state.num_later_copies;
+    return cuMemcpyDtoH_v2(to, from, bytes);
+}
 int cuMemsetD8Async(uint64_t pointer, unsigned char value, size_t bytes, void*) {
     Lock lock(mutex);
     if (int code = next_call_in_context()) return code;
@@ -432,6 +454,7 @@ int cuGraphDestroy(void* graph) {
     Lock lock(mutex);
     for (void* node : nodes_of_graph[graph]) {
         nodes.erase(node);
+        waits_of_node.erase(node);
         std::free(node);
     }
     nodes_of_graph.erase(graph);
@@ -444,12 +467,15 @@ int cuGraphAddKernelNode_v2(void** node, void* graph, void* const* dependencies,
     if (int code = known(graph)) return code;
     if (int code = known(params->function)) return code;
     auto& list = nodes_of_graph[graph];
-    bool in_order = num_dependencies == 0 || (num_dependencies == 1 && !list.empty() && dependencies[0] == list.back());
-    if (!in_order) return misuse(InvalidValue);
+    const std::set<void*> waits(dependencies, dependencies + num_dependencies);
+    bool is_known = waits.size() == num_dependencies;
+    for (void* before : waits) is_known = is_known && std::find(list.begin(), list.end(), before) != list.end();
+    if (!is_known) return misuse(InvalidValue);
     *node = std::malloc(16);
     nodes[*node] = read_arguments(params->arguments);
-    if (num_dependencies == 0 && !list.empty()) without_order.insert(*node);
+    waits_of_node[*node] = waits;
     list.push_back(*node);
+    state.num_edges += long(num_dependencies);
     return 0;
 }
 int cuGraphAddDependencies_v2(void* graph, void* const* from, void* const* to, const tw::cuda::GraphEdge* edge,
@@ -458,17 +484,17 @@ int cuGraphAddDependencies_v2(void* graph, void* const* from, void* const* to, c
     if (int code = next_call_in_context()) return code;
     if (int code = known(graph)) return code;
     auto& list = nodes_of_graph[graph];
-    bool in_order = count == 1 && list.size() > 1 && *to == list.back() && *from == list[list.size() - 2];
-    if (!in_order || edge->from_port != 1 || edge->type != 1) return misuse(InvalidValue);
-    without_order.erase(*to);
+    bool is_known = count == 1 && !list.empty() && *to == list.back() && *from != *to && waits_of_node[*to].empty();
+    is_known = is_known && std::find(list.begin(), list.end(), *from) != list.end();
+    if (!is_known || edge->from_port != 1 || edge->type != 1) return misuse(InvalidValue);
+    waits_of_node[*to].insert(*from);
+    ++state.num_edges;
     ++state.num_early_launches;
     return 0;
 }
 int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
     Lock lock(mutex);
     if (int code = known(graph)) return code;
-    for (void* node : nodes_of_graph[graph])
-        if (without_order.contains(node)) return misuse(InvalidValue);
     int code = create(exec);
     if (!code) graph_of_exec[*exec] = graph;
     return code;
@@ -491,8 +517,17 @@ int cuGraphLaunch(void* exec, void* stream) {
     if (int code = next_call_in_context()) return code;
     if (int code = known(exec)) return code;
     if (int code = known(stream)) return code;
-    for (void* node : nodes_of_graph[graph_of_exec[exec]])
-        if (int code = scale(nodes[node])) return code;
+    std::vector<void*> open = nodes_of_graph[graph_of_exec[exec]];
+    std::set<void*> done;
+    while (!open.empty()) {  // the last one that may run
+        auto next = std::find_if(open.rbegin(), open.rend(), [&](void* node) {
+            const auto& waits = waits_of_node[node];
+            return std::includes(done.begin(), done.end(), waits.begin(), waits.end());
+        });
+        if (int code = scale(nodes[*next])) return code;
+        done.insert(*next);
+        open.erase(std::next(next).base());
+    }
     return 0;
 }
 

@@ -12,11 +12,13 @@ struct FakeCuda {
     int init_code = 0;
     int64_t memory_limit = 64 << 20;
     int64_t memory_used = 0;
-    long num_alive = 0;  // allocations, streams, events, modules, graphs, retained contexts
+    long num_alive = 0;  // allocations, page-locked ones, streams, events, modules, graphs, retained contexts
     long num_misuses = 0;
     long num_allocations = 0, num_launches = 0, num_synchronizations = 0;
+    long num_later_copies = 0;       // that the host does not wait for
     long num_refused_questions = 0;  // for parameters that the kernel has not
     long num_early_launches = 0;     // of num_launches: those that may start while the one before ends
+    long num_edges = 0;              // of graphs, those of early launches included
     unsigned last_shared_bytes = 0;
     int max_dynamic_shared_bytes = 48 << 10;
     int memory_device = 0;             // what the driver says that memory belongs to: at first, the device in use
