@@ -14,15 +14,17 @@
 namespace tw::nn {
 
 /// f(inputs). In a step of nn::compile(), what f makes on the way to its result is made a second time where the
-/// backward pass needs it, and has no memory between; parameters, tensors made before, and the result are kept. Bits
-/// are the same as without. One may stand inside of another one. Called by itself or recorded, it is f(inputs), with
-/// its tape. Throws Error if `f` is no function or its result undefined, there are no inputs, and what f throws.
+/// backward pass needs it, and has no memory between; parameters, tensors made before, and the result are kept. What
+/// is made again has the same bits. One may stand inside of another one. Called by itself or recorded, it keeps no
+/// tape: the way back calls f again, with what is overwritten or drawn inside (running moments, dropout) as it was the
+/// first time. f and what it refers to live until then, and its second call has to do what the first one did. Throws
+/// Error if `f` is no function or its result undefined, there are no inputs, and what f throws.
 Tensor checkpoint(const std::function<Tensor(const std::vector<Tensor>& inputs)>& f, const std::vector<Tensor>& inputs,
                   TW_HERE);
 /// The same of one input: of a module, say.
 template <std::invocable<const Tensor&> F>
 Tensor checkpoint(const F& f, const Tensor& input, TW_HERE) {
-    return checkpoint([&](const std::vector<Tensor>& in) -> Tensor { return f(in[0]); }, std::vector{input}, where);
+    return checkpoint([f](const std::vector<Tensor>& in) -> Tensor { return f(in[0]); }, std::vector{input}, where);
 }
 
 }  // namespace tw::nn

@@ -17,4 +17,19 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end, TW_HERE);
 /// Dimension d of the result is dimension order[d] of x. Throws Error unless `order` names each dimension once.
 Tensor permute(const Tensor& x, const std::vector<int>& order, TW_HERE);
 
+// Dimensions count from the end where negative; what does not exist is refused with the shape.
+
+/// Every `step`-th element of that slice, from its first one on. Throws Error as slice(), and if the step is not
+/// positive.
+Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end, int64_t step, TW_HERE);
+/// Dimensions a and b exchanged.
+Tensor transpose(const Tensor& x, int a, int b, TW_HERE);
+/// x in a shape of which its own is a part: extents of 1, and dimensions that it lacks in front, are repeated. The
+/// gradient is summed over these. Throws Error with both where they do not fit.
+Tensor broadcast_to(const Tensor& x, const std::vector<int64_t>& shape, TW_HERE);
+/// Without a dimension, whose extent is 1. Throws Error if it is not.
+Tensor squeeze(const Tensor& x, int dim, TW_HERE);
+/// With a dimension of extent 1, `dim` of the result.
+Tensor unsqueeze(const Tensor& x, int dim, TW_HERE);
+
 }  // namespace tw::nn

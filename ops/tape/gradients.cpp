@@ -4,8 +4,9 @@
 
 #include "dsl/differentiate.h"
 #include "ops/capture.h"
-#include "ops/layers.h"
+#include "ops/elementwise.h"
 #include "ops/operator.h"
+#include "ops/tape/made_again.h"
 #include "ops/tape/tape.h"
 #include "support/error.h"
 
@@ -40,30 +41,43 @@ Ids made_of(const Ids& asked, const std::vector<Tensor>& computed) {
     return made;
 }
 
-/// By operators, on the way from the loss to what is asked alone.
-std::vector<Tensor> called_gradients_to(const std::vector<Tensor>& asked, const Tensor& loss,
-                                        const std::vector<Tensor>& computed) {
-    Ids ids;
-    for (const Tensor& x : asked) ids.insert(Tape::id(x));
-    const Ids between = made_of(ids, computed);
-    std::map<const void*, Tensor> adjoints{{Tape::id(loss), Tape::one(loss.backend())}};
+using Adjoints = std::map<const void*, Tensor>;
+
+/// From the last one of these on, whose adjoint is there, towards what is asked alone. By operators.
+void go_back_to(const Ids& asked, const std::vector<Tensor>& computed, Adjoints& adjoints) {
+    Ids towards = made_of(asked, computed);
+    const Ids between = towards;
+    towards.insert(asked.begin(), asked.end());
     for (auto output = computed.rbegin(); output != computed.rend(); ++output) {
-        const bool goes_on = between.contains(Tape::id(*output));
-        if (!goes_on && !ids.contains(Tape::id(*output))) continue;
+        if (!towards.contains(Tape::id(*output))) continue;
         Tensor& adjoint = adjoints.at(Tape::id(*output));
         adjoint = Tape::finished(*output, adjoint);
-        if (!goes_on) continue;
+        if (!between.contains(Tape::id(*output))) continue;
         const Node& node = *output->creator();
+        if (node.again) {
+            const std::vector<Tensor> inside = made_again(*output, "gradients");
+            adjoints.emplace(Tape::id(inside.back()), adjoint);
+            go_back_to(towards, inside, adjoints);
+            continue;
+        }
         std::vector<Tensor> operands = node.inputs;
         operands.push_back(adjoint);
         for (size_t i = 0; i < node.inputs.size(); ++i) {
             const void* id = Tape::id(node.inputs[i]);
-            if (!node.inputs[i].requires_grad() || (!ids.contains(id) && !between.contains(id))) continue;
+            if (!node.inputs[i].requires_grad() || !towards.contains(id)) continue;
             const Tensor part = derivative_of(node.operation, i)(operands, node.where);
             auto [place, first] = adjoints.emplace(id, part);
             if (!first) place->second = add(place->second, part, node.where);
         }
     }
+}
+
+std::vector<Tensor> called_gradients_to(const std::vector<Tensor>& asked, const Tensor& loss,
+                                        const std::vector<Tensor>& computed) {
+    Ids ids;
+    for (const Tensor& x : asked) ids.insert(Tape::id(x));
+    Adjoints adjoints{{Tape::id(loss), Tape::one(loss.backend())}};
+    go_back_to(ids, computed, adjoints);
     std::vector<Tensor> found;
     for (const Tensor& x : asked)
         found.push_back(x.creator() ? adjoints.at(Tape::id(x)) : Tape::finished(x, adjoints.at(Tape::id(x))));

@@ -1,17 +1,17 @@
 #include "ops/tape/tape.h"
 
+#include <atomic>
 #include <iterator>
 #include <set>
 #include <utility>
 
 #include "dsl/differentiate.h"
 #include "ops/capture.h"
+#include "ops/tape/made_again.h"
 #include "support/error.h"
 
 namespace tw::nn {
 namespace {
-
-using Hooks = std::vector<GradientHook>;
 
 thread_local bool is_grad_enabled = true;
 
@@ -24,8 +24,8 @@ void require_tape(const Tensor& tensor, const char* who) {
                     who, tensor.name());
 }
 
-Tensor call_hooks(const Hooks& hooks, const std::string& name, Tensor gradient) {
-    for (const GradientHook& hook : hooks) {
+Tensor call_hooks(const GradientHooks& hooks, const std::string& name, Tensor gradient) {
+    for (const auto& [number, hook] : std::map(hooks.calls)) {  // a copy: hooks may remove themselves
         const Tensor next = hook(gradient);
         if (!next.defined() || next.type() != gradient.type() || next.shape() != gradient.shape())
             throw_error(Error,
@@ -40,8 +40,18 @@ Tensor call_hooks(const Hooks& hooks, const std::string& name, Tensor gradient) 
     return gradient;
 }
 
+/// All that the node holds, to the end of `open`.
+void move_inputs(Node& node, std::vector<Tensor>& open) {
+    const auto move = [&](std::vector<Tensor>& inputs) {
+        open.insert(open.end(), std::make_move_iterator(inputs.begin()), std::make_move_iterator(inputs.end()));
+        inputs.clear();
+    };
+    move(node.inputs);
+    if (node.again) move(node.again->inputs);
+}
+
 /// A view of the symbol, whose gradient is what the hooks make of it.
-tw::Tensor hooked(const tw::Tensor& symbol, const std::string& name, const std::shared_ptr<Hooks>& hooks,
+tw::Tensor hooked(const tw::Tensor& symbol, const std::string& name, const std::shared_ptr<GradientHooks>& hooks,
                   const std::weak_ptr<Backend>& backend) {
     const tw::Tensor view =
         compute(name, {symbol.shape().begin(), symbol.shape().end()}, [&](const std::vector<Expr>& at) {
@@ -56,11 +66,11 @@ tw::Tensor hooked(const tw::Tensor& symbol, const std::string& name, const std::
 
 }  // namespace
 
-void Tensor::on_gradient(GradientHook hook) const {
+HookHandle Tensor::on_gradient(GradientHook hook) const {
     if (!requires_grad())
         throw_error(Error, "on_gradient: '{}' requires no gradient; register hooks of what has one", name());
     if (!hook) throw_error(Error, "on_gradient of '{}': the hook is no function", name());
-    if (!state_->hooks) state_->hooks = std::make_shared<Hooks>();
+    if (!state_->hooks) state_->hooks = std::make_shared<GradientHooks>();
     if (symbol().defined() && creator() && !state_->unhooked.defined()) {
         if (state_->is_read)
             throw_error(Error,
@@ -72,7 +82,13 @@ void Tensor::on_gradient(GradientHook hook) const {
         state_->unhooked = symbol();
         state_->symbol = capture->made(backend(), hooked(symbol(), name(), state_->hooks, backend()), name()).symbol();
     }
-    state_->hooks->push_back(std::move(hook));
+    GradientHooks& hooks = *state_->hooks;
+    hooks.calls.emplace(hooks.next, std::move(hook));
+    return {state_->hooks, hooks.next++};
+}
+
+void HookHandle::remove() const {
+    if (const std::shared_ptr<GradientHooks> hooks = hooks_.lock()) hooks->calls.erase(number_);
 }
 
 std::vector<Tensor> Tape::behind(const Tensor& loss, const char* who) {
@@ -84,13 +100,17 @@ std::vector<Tensor> Tape::behind(const Tensor& loss, const char* who) {
                     "{}: '{}' depends on no tensor that requires a gradient; call set_requires_grad() on one, and make "
                     "the loss of it outside of NoGrad",
                     who, loss.name());
+    return since(0, loss, who);
+}
+
+std::vector<Tensor> Tape::since(uint64_t first, const Tensor& last, const char* who) {
     struct Visit {
         Tensor tensor;
         size_t next = 0;  // of its inputs
     };
-    std::set<const Node*> seen{loss.creator().get()};
+    std::set<const Node*> seen{last.creator().get()};
     std::vector<Tensor> order;
-    std::vector<Visit> open{{loss}};
+    std::vector<Visit> open{{last}};
     while (!open.empty()) {
         const Tensor tensor = open.back().tensor;
         require_tape(tensor, who);
@@ -100,7 +120,8 @@ std::vector<Tensor> Tape::behind(const Tensor& loss, const char* who) {
             continue;
         }
         const Tensor& input = tensor.creator()->inputs[open.back().next++];
-        if (input.creator() && seen.insert(input.creator().get()).second) open.push_back({input});
+        const bool is_made = input.creator() && input.creator()->number >= first;
+        if (is_made && seen.insert(input.creator().get()).second) open.push_back({input});
     }
     return order;
 }
@@ -117,8 +138,30 @@ std::vector<Tensor> Tape::leaves_of(const std::vector<Tensor>& computed) {
 void Tape::release(const std::vector<Tensor>& computed) {
     for (const Tensor& output : computed) {
         output.creator()->inputs.clear();
+        output.creator()->again = nullptr;
         output.creator()->released = true;
     }
+}
+
+std::vector<Tensor> Tape::read_by(const std::vector<Tensor>& computed) {
+    std::set<const void*> seen;
+    std::vector<Tensor> read;
+    for (const Tensor& output : computed) seen.insert(id(output));
+    for (const Tensor& output : computed)
+        for (const Tensor& input : output.creator()->inputs)
+            if (input.requires_grad() && seen.insert(id(input)).second) read.push_back(input);
+    return read;
+}
+
+Tensor Tape::without_tape(const Tensor& tensor) {
+    Tensor result;
+    result.state_ = std::make_shared<Tensor::State>();
+    result.state_->backend = tensor.backend();
+    result.state_->type = tensor.type();
+    result.state_->shape = tensor.shape();
+    result.state_->name = tensor.name();
+    result.state_->data = tensor.data();
+    return result;
 }
 
 Tensor Tape::one(const std::shared_ptr<Backend>& backend) {
@@ -131,7 +174,7 @@ Tensor Tape::one(const std::shared_ptr<Backend>& backend) {
 }
 
 Tensor Tape::finished(const Tensor& tensor, const Tensor& gradient) {
-    const std::shared_ptr<Hooks>& hooks = tensor.state_->hooks;
+    const std::shared_ptr<GradientHooks>& hooks = tensor.state_->hooks;
     return hooks ? call_hooks(*hooks, tensor.name(), gradient) : gradient;
 }
 
@@ -142,13 +185,17 @@ Tensor Tape::unhooked(const Tensor& tensor) {
 
 void Tape::take_inputs(Tensor& tensor, std::vector<Tensor>& open) {
     if (!tensor.state_ || tensor.state_.use_count() > 1 || tensor.creator().use_count() != 1) return;
-    std::vector<Tensor>& inputs = tensor.creator()->inputs;
-    open.insert(open.end(), std::make_move_iterator(inputs.begin()), std::make_move_iterator(inputs.end()));
-    inputs.clear();
+    move_inputs(*tensor.creator(), open);
+}
+
+uint64_t Node::next_number() {
+    static std::atomic<uint64_t> numbers = 0;
+    return numbers++;
 }
 
 Node::~Node() {
-    std::vector<Tensor> open = std::move(inputs);
+    std::vector<Tensor> open;
+    move_inputs(*this, open);
     while (!open.empty()) {
         Tensor tensor = std::move(open.back());
         open.pop_back();
@@ -158,6 +205,8 @@ Node::~Node() {
 
 NoGrad::NoGrad() : before_(std::exchange(is_grad_enabled, false)) {}
 NoGrad::~NoGrad() { is_grad_enabled = before_; }
+GradScope::GradScope(bool is_enabled) : before_(std::exchange(is_grad_enabled, is_enabled)) {}
+GradScope::~GradScope() { is_grad_enabled = before_; }
 bool grad_enabled() { return is_grad_enabled; }
 
 }  // namespace tw::nn

@@ -10,9 +10,13 @@ namespace tw::nn {
 struct Tape {
     /// Computed tensors that the loss depends on, producers first. Throws Error as backward() does; `who` asks.
     static std::vector<Tensor> behind(const Tensor& loss, const char* who);
+    /// The same of any computed tensor, and of calls alone whose number is `first` or greater.
+    static std::vector<Tensor> since(uint64_t first, const Tensor& last, const char* who);
     /// Inputs of these that require gradients and that no call has made, each once.
     static std::vector<Tensor> leaves_of(const std::vector<Tensor>& computed);
     static void release(const std::vector<Tensor>& computed);
+    /// Inputs of these that require gradients and are not among them, each once.
+    static std::vector<Tensor> read_by(const std::vector<Tensor>& computed);
 
     /// If nobody else holds the tensor, nor its call: the inputs of that, moved to `open`.
     static void take_inputs(Tensor& tensor, std::vector<Tensor>& open);
@@ -26,6 +30,20 @@ struct Tape {
     static Tensor finished(const Tensor& tensor, const Tensor& gradient);
     /// Captured: the tensor in front of its hooks, whose gradient is what these have made.
     static Tensor unhooked(const Tensor& tensor);
+    /// Another tensor of the same memory, which no call has made.
+    static Tensor without_tape(const Tensor& tensor);
+};
+
+/// What grad_enabled() is while it lives.
+class [[nodiscard]] GradScope {
+public:
+    explicit GradScope(bool is_enabled);
+    ~GradScope();
+    GradScope(const GradScope&) = delete;
+    GradScope& operator=(const GradScope&) = delete;
+
+private:
+    bool before_;
 };
 
 }  // namespace tw::nn
