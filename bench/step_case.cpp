@@ -19,6 +19,13 @@ std::string written(const std::string& folder, const std::string& name, const Ho
     return path;
 }
 
+/// Launches that need not wait for the one in front of them.
+size_t num_beside(const PlannedStep& step) {
+    size_t beside = 0;
+    for (size_t n = 1; n < step.after().size(); ++n) beside += std::ranges::count(step.after()[n], n - 1) == 0;
+    return beside;
+}
+
 }  // namespace
 
 StepCase::StepCase(const TrainStepRequest& request, std::shared_ptr<Device> device, const std::string& folder)
@@ -30,6 +37,7 @@ StepCase::StepCase(const TrainStepRequest& request, std::shared_ptr<Device> devi
     facts_ = {{"sizes", made_.sizes},
               {"launches", plan.num_kernels()},
               {"groups", plan.groups.size()},
+              {"beside", num_beside(made_.step.planned())},
               {"distinct", plan.num_distinct()},
               {"predicted_ms", plan.seconds() * 1e3},
               {"arena", plan.arena_bytes},

@@ -15,8 +15,8 @@ public:
     /// each tensor NAME `before_NAME`, if it has data before the first run, and `after_NAME`. An empty folder: nowhere.
     StepCase(const TrainStepRequest& request, std::shared_ptr<Device> device, const std::string& folder);
 
-    /// "sizes"; tensors with their files ("before", "after"), "launches", "distinct" groups, "predicted_ms", "arena" in
-    /// bytes, and what planning and loading took, "seconds".
+    /// "sizes"; tensors with their files ("before", "after"), "launches", how many of them run "beside" the one in
+    /// front, "distinct" groups, "predicted_ms", "arena" in bytes, and what planning and loading took, "seconds".
     const nlohmann::json& facts() const { return facts_; }
     /// Groups, kernels and memory (StepPlan::text()).
     std::string text() const { return made_.step.plan().text(false); }

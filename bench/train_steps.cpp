@@ -18,18 +18,26 @@ namespace {
 using Sizes = std::map<std::string, int64_t>;
 using Named = std::vector<std::pair<std::string, nn::Tensor>>;
 
+/// A step that is planned alone, without data.
+struct PlannedAlone {
+    const Target& target;
+    StepPlan plan = {};
+};
+
 /// What a step is made of while it is written down.
 struct Making {
     std::shared_ptr<nn::Backend> backend;
     Sizes sizes;
     uint64_t seed;
     StepOptions options;
+    PlannedAlone* alone;  // nullptr: it is compiled
     Named tensors;
 
     int64_t size(const char* name) const { return sizes.at(name); }
 
     /// Uniform in [-1, 1).
     nn::Tensor data(const std::string& name, const std::vector<int64_t>& shape) {
+        if (alone) return keep(name, nn::Tensor(backend, f32, shape, name));
         HostArray host = host_array(f32, shape);
         fill_uniform(host, -1, 1, seed * 131 + tensors.size());
         return keep(name, nn::Tensor(backend, host, name));
@@ -60,6 +68,10 @@ struct Making {
         return adamw;
     }
     TrainStep compiled(const std::function<std::vector<nn::Tensor>()>& step, const std::vector<std::string>& results) {
+        if (alone) {
+            alone->plan = nn::plan(backend, step, options, alone->target);
+            return {};
+        }
         TrainStep made{.step = nn::compile(backend, step, options), .tensors = {}, .sizes = sizes};
         keep(results, made.step.results());
         made.tensors = std::move(tensors);
@@ -186,6 +198,28 @@ const std::map<std::string, Step>& steps() {
     return all;
 }
 
+TrainStep made(const TrainStepRequest& request, const std::shared_ptr<Device>& device, PlannedAlone* alone) {
+    const auto found = steps().find(request.step);
+    if (found == steps().end()) {
+        std::vector<std::string> names;
+        for (const auto& [name, step] : steps()) names.push_back(name);
+        throw_error(Error, "no step named '{}'; there are [{}]", request.step, fmt::join(names, ", "));
+    }
+    Making make{.backend = std::make_shared<nn::Backend>(device),
+                .sizes = found->second.sizes,
+                .seed = request.seed,
+                .options = {.mixed = {.values = request.values}, .branches = request.branches},
+                .alone = alone,
+                .tensors = {}};
+    for (const auto& [name, size] : request.sizes) {
+        const auto known = make.sizes.find(name);
+        if (known == make.sizes.end())
+            throw_error(Error, "the step '{}' has no size '{}'; it has {}", request.step, name, make.sizes);
+        known->second = size;
+    }
+    return found->second.make(std::move(make));
+}
+
 }  // namespace
 
 const std::map<std::string, std::map<std::string, int64_t>>& train_steps() {
@@ -198,24 +232,13 @@ const std::map<std::string, std::map<std::string, int64_t>>& train_steps() {
 }
 
 TrainStep make_train_step(const TrainStepRequest& request, const std::shared_ptr<Device>& device) {
-    const auto found = steps().find(request.step);
-    if (found == steps().end()) {
-        std::vector<std::string> names;
-        for (const auto& [name, step] : steps()) names.push_back(name);
-        throw_error(Error, "no step named '{}'; there are [{}]", request.step, fmt::join(names, ", "));
-    }
-    Making make{.backend = std::make_shared<nn::Backend>(device),
-                .sizes = found->second.sizes,
-                .seed = request.seed,
-                .options = {.mixed = {.values = request.values}},
-                .tensors = {}};
-    for (const auto& [name, size] : request.sizes) {
-        const auto known = make.sizes.find(name);
-        if (known == make.sizes.end())
-            throw_error(Error, "the step '{}' has no size '{}'; it has {}", request.step, name, make.sizes);
-        known->second = size;
-    }
-    return found->second.make(std::move(make));
+    return made(request, device, nullptr);
+}
+
+StepPlan plan_train_step(const TrainStepRequest& request, const std::shared_ptr<Device>& device, const Target& target) {
+    PlannedAlone alone{.target = target};
+    made(request, device, &alone);
+    return std::move(alone.plan);
 }
 
 }  // namespace tw::bench

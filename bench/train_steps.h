@@ -15,7 +15,8 @@ struct TrainStepRequest {
     std::string step;  ///< its name in train_steps()
     std::map<std::string, int64_t> sizes = {};
     uint64_t seed = 1;
-    Type values = f32;  ///< of values and adjoints: MixedPrecision
+    Type values = f32;     ///< of values and adjoints: MixedPrecision
+    bool branches = true;  ///< StepOptions::branches
 };
 
 struct TrainStep {
@@ -31,5 +32,9 @@ const std::map<std::string, std::map<std::string, int64_t>>& train_steps();
 
 /// Data and parameters are random. Throws Error where no step has the name, or it has no such size.
 TrainStep make_train_step(const TrainStepRequest& request, const std::shared_ptr<Device>& device);
+
+/// The same step as it is planned for a target, by a device that needs memory for all tensors, but runs nothing. Throws
+/// as make_train_step().
+StepPlan plan_train_step(const TrainStepRequest& request, const std::shared_ptr<Device>& device, const Target& target);
 
 }  // namespace tw::bench

@@ -3,7 +3,7 @@
 //
 //   {"cmd": "hello"}                                  the device, and the names of the catalog
 //   {"cmd": "prepare", "kernel": ..., "folder": ...}  see CaseRequest; answers KernelCase::facts()
-//   {"cmd": "prepare", "step": "mlp", "sizes": {}, "values": "bf16", "folder": ..., "text": false,
+//   {"cmd": "prepare", "step": "mlp", "sizes": {}, "values": "bf16", "branches": true, "folder": ..., "text": false,
 //    "profile": false}                              see StepCase
 //   {"cmd": "burst", "n": 20}                         {"ms": ...} of one of 20 runs of what is prepared
 //   {"cmd": "finish"}                                 frees what is prepared
@@ -60,7 +60,8 @@ public:
         if (what == "launch") return measure_launch(device_, command.value("graph", 100));
         if (what == "calls") return measure_calls(device_);
         if (what == "emulator") return measure_emulator(command.at("m"), command.at("n"), command.at("k"));
-        throw_error(Error, "no command '{}'; write hello, prepare, burst, finish, ahead, compile, launch, calls or emulator",
+        throw_error(Error,
+                    "no command '{}'; write hello, prepare, burst, finish, ahead, compile, launch, calls or emulator",
                     what);
     }
 
@@ -86,7 +87,8 @@ private:
         const TrainStepRequest request{.step = command.at("step"),
                                        .sizes = command.value("sizes", std::map<std::string, int64_t>{}),
                                        .seed = command.value("seed", uint64_t{1}),
-                                       .values = values == "bf16" ? bf16 : f32};
+                                       .values = values == "bf16" ? bf16 : f32,
+                                       .branches = command.value("branches", true)};
         finish();
         step_.emplace(request, device_, command.value("folder", std::string()));
         Json facts = step_->facts();

@@ -73,10 +73,11 @@ private:
                    "use reduce(reducer, {{value}}, {{axis}})",
                    name_, variable.name);
         if (variable.kind != VariableKind::Index) return;
+        if (std::ranges::find(indices, expr.id()) != indices.end()) return;
         std::vector<std::string> axes;
         for (const Expr& axis : axes_) axes.push_back(to_string(axis));
-        user_check(
-            std::find(indices.begin(), indices.end(), expr.id()) != indices.end(), where_,
+        user_error(
+            where_,
             "compute '{}': index '{}' has no value here: it is none of the axes [{}], and no reduction around it "
             "runs over it. Reduce over it, e.g. sum(..., {}), or use the indices that the body is given",
             name_, variable.name, fmt::join(axes, ", "), variable.name);

@@ -76,6 +76,11 @@ void Tensor::copy_from_host(const HostArray& host) const {
     data().copy_from_host(host.bytes.data());
 }
 
+void Tensor::upload(const PinnedBuffer& from, const Stream& stream) const {
+    require_data();
+    backend()->device()->copy(data(), from, stream);
+}
+
 void Tensor::require_data() const {
     if (!data())
         throw_error(Error,
@@ -85,8 +90,8 @@ void Tensor::require_data() const {
 }
 
 const Tensor& Tensor::set_requires_grad() const {
-    if (type() != f32)
-        throw_error(Error, "'{}' is {}: gradients are computed for f32 tensors only", name(), name_of(type()));
+    if (!is_float(type()))
+        throw_error(Error, "'{}' is {}: gradients are computed for floats only", name(), name_of(type()));
     state_->requires_grad = true;
     return *this;
 }

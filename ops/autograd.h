@@ -5,7 +5,9 @@
 //   nn::Tensor dx = nn::gradients(loss, {x}, {.create_graph = true})[0];  // to be differentiated itself
 //   { nn::NoGrad guard; score = network(x); }                       // no tape
 #pragma once
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <source_location>
 #include <string>
@@ -20,16 +22,40 @@ namespace tw::nn {
 class Tensor;
 struct OperatorState;  // operator.h
 struct Tape;           // tape/tape.h
+struct MadeAgain;      // tape/made_again.h
 
 /// Gets a tensor's finished gradient and returns what goes on in its place, of the same type and shape.
 using GradientHook = std::function<Tensor(const Tensor& gradient)>;
 
-/// One recorded call. Released by backward(). Without an operation: gradients that a captured step may differentiate.
+/// A tensor's hooks, in the order in which they came.
+struct GradientHooks {
+    std::map<uint64_t, GradientHook> calls;
+    uint64_t next = 0;
+};
+
+/// One of them.
+class HookHandle {
+public:
+    HookHandle() = default;
+    HookHandle(const std::shared_ptr<GradientHooks>& hooks, uint64_t number) : hooks_(hooks), number_(number) {}
+    /// From here on it is not called any more. Nothing if that was so already, or the tensor is gone.
+    void remove() const;
+
+private:
+    std::weak_ptr<GradientHooks> hooks_;
+    uint64_t number_ = 0;
+};
+
+/// One recorded call. Released by backward(). Without an operation: gradients that a captured step may differentiate,
+/// and what is made again.
 struct Node {
     std::shared_ptr<const OperatorState> operation;
     std::vector<Tensor> inputs;
     std::source_location where;
     bool released = false;
+    uint64_t number = next_number();        ///< later calls have greater ones
+    std::shared_ptr<MadeAgain> again = {};  ///< of checkpoint(): backward() calls that, and goes along its tape
+    static uint64_t next_number();
     ~Node();  ///< of a tape of any length, on no deeper stack
 };
 
@@ -64,9 +90,12 @@ public:
     HostArray to_host() const;
     /// Throws Error if type or shape differ; waits for the device.
     void copy_from_host(const HostArray& host) const;
+    /// Dense elements from page-locked memory, in the stream's order; nobody waits (runtime/driver/pinned_buffer.h).
+    /// Throws LaunchError if it has another number of bytes, Error if the tensor has no data.
+    void upload(const PinnedBuffer& from, const Stream& stream) const;
 
     bool requires_grad() const;
-    /// For leaves only; throws Error for types without gradients.
+    /// For leaves only; throws Error for types without gradients, which floats have.
     const Tensor& set_requires_grad() const;
     /// What the last backward() gave a leaf; undefined before.
     const Tensor& grad() const;
@@ -78,7 +107,7 @@ public:
     /// what that step makes, register it before the tensor is read. Throws Error if it has been read there, if the
     /// tensor requires no gradient, or the hook is empty; backward() throws Error if a hook returns another type or
     /// shape.
-    void on_gradient(GradientHook hook) const;
+    HookHandle on_gradient(GradientHook hook) const;
 
 private:
     friend struct OperatorState;
@@ -99,7 +128,7 @@ struct Tensor::State {
     bool requires_grad = false;
     Tensor grad;
     std::shared_ptr<Node> creator;
-    std::shared_ptr<std::vector<GradientHook>> hooks;
+    std::shared_ptr<GradientHooks> hooks;
     tw::Tensor unhooked;   ///< captured, with hooks: what `symbol` is a view of
     bool is_read = false;  ///< by a call on the tape
 };

@@ -40,13 +40,16 @@ void Backend::run(const Executable& executable, const Arguments& arguments) {
 }
 
 void Backend::run(BuiltCall& call, std::span<const Buffer> buffers) {
+    struct Forgetting {
+        BuiltCall& call;
+        ~Forgetting() { call.forget(); }
+    } scope{call};
     for (const Launch& launch : call.launches(buffers)) {
         if (recording_)
             recording_->push_back(launch);
         else
             launch.run();
     }
-    call.forget();
 }
 
 void Backend::write_down(Capture& capture, const std::function<void()>& step) {

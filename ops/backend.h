@@ -1,6 +1,5 @@
 // What executes a network: one device, the kernels built for it so far, and either running or recording.
 #pragma once
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -30,8 +29,8 @@ public:
     size_t num_built() const { return built_.size(); }
 
     /// What the operator of this number has run so far; places stay.
-    std::deque<KnownCall>& calls_of(uint64_t serial) { return calls_[serial]; }
-    /// Launches it as run() does.
+    KnownCalls& calls_of(uint64_t serial) { return calls_[serial]; }
+    /// Launches it as run() does; its buffers are forgotten then, also where that throws.
     void run(BuiltCall& call, std::span<const Buffer> buffers);
 
     /// Asked for the kernels of operators that have no schedule of their own, on the first use of each.
@@ -56,7 +55,7 @@ private:
     Target target_;
     Registry registry_;
     std::map<std::string, Executable> built_;
-    std::map<uint64_t, std::deque<KnownCall>> calls_;  // by operator
+    std::map<uint64_t, KnownCalls> calls_;  // by operator
     std::vector<Launch>* recording_ = nullptr;
     Capture* capture_ = nullptr;
     Buffer one_;

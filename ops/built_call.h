@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ops/executable.h"
@@ -55,5 +56,7 @@ struct KnownCall {
     std::vector<Operand> operands;
     BuiltCall call;
 };
+/// Of one operator, by the hash of what tells them apart; places stay.
+using KnownCalls = std::unordered_multimap<size_t, KnownCall>;
 
 }  // namespace tw::nn

@@ -4,6 +4,7 @@
 
 #include "dsl/differentiate.h"
 #include "dsl/simplify.h"
+#include "ops/broadcasting.h"
 #include "ops/parameters.h"
 #include "ops/views.h"
 #include "support/error.h"
@@ -14,9 +15,12 @@ namespace {
 const Operator& linear_operator() {
     static const Operator op("linear", [](const std::vector<tw::Tensor>& in) {
         const tw::Tensor &x = in[0], &w = in[1], &b = in[2];
+        const Type type = computed_type(x.type());
         Axis k = reduce_axis("k", x.shape()[1]);
-        return compute("linear", {x.shape()[0], w.shape()[0]},
-                       [&](Expr i, Expr j) { return sum(x(i, k) * w(j, k), k) + b(j); });
+        return compute("linear", {x.shape()[0], w.shape()[0]}, [&](Expr i, Expr j) {
+            const Expr product = tw::sum(tw::cast(type, x(i, k)) * tw::cast(type, w(j, k)), k);
+            return tw::cast(x.type(), product + tw::cast(type, b(j)));
+        });
     });
     return op;
 }
@@ -26,19 +30,12 @@ using Each = Expr (*)(const Operand&);
 /// One element of the result for each of x.
 Operator elementwise(const std::string& name, Each each) {
     return Operator(name, [=](const std::vector<tw::Tensor>& in) {
+        const Type type = in[0].type();
         return compute(name, {in[0].shape().begin(), in[0].shape().end()}, [&](const std::vector<Expr>& at) {
-            return each(in[0].read({at.begin(), at.end()}));
+            const Expr element = in[0].read({at.begin(), at.end()});
+            return tw::cast(type, each(tw::cast(computed_type(type), element)));
         });
     });
-}
-
-const Operator& add_operator() {
-    static const Operator op("add", [](const std::vector<tw::Tensor>& in) {
-        return compute("sum", {in[0].shape().begin(), in[0].shape().end()}, [&](const std::vector<Expr>& at) {
-            return in[0].read({at.begin(), at.end()}) + in[1].read({at.begin(), at.end()});
-        });
-    });
-    return op;
 }
 
 const Operator& mse_loss_operator() {
@@ -76,23 +73,15 @@ const Operator& flatten_operator() {
     return op;
 }
 
+/// Rows of a table, and, if these are given, those of `places` in turn added.
 const Operator& embedding_operator() {
-    static const Operator op("embedding", [](const std::vector<tw::Tensor>& in) {
-        const tw::Tensor &table = in[0], &ids = in[1], &places = in[2];
-        const Expr length = places.shape()[0];
-        return compute("embedded", {ids.shape()[0], table.shape()[1]},
-                       [&](Expr n, Expr j) { return table(ids(n), j) + places(n % length, j); });
-    });
-    return op;
-}
-
-const Operator& rows_of_table_operator() {
     static const Operator op("embedding", [](const std::vector<tw::Tensor>& in) {
         const tw::Tensor &table = in[0], &ids = in[1];
         std::vector<Extent> shape(ids.shape().begin(), ids.shape().end());
         shape.emplace_back(table.shape()[1]);
         return compute("embedded", shape, [&](const std::vector<Expr>& at) {
-            return table(ids.read({at.begin(), at.end() - 1}), at.back());
+            const Expr element = table(ids.read({at.begin(), at.end() - 1}), at.back());
+            return in.size() == 2 ? element : element + in[2](at[0] % in[2].shape()[0], at.back());
         });
     });
     return op;
@@ -121,6 +110,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, std::so
     if (bias.shape() != std::vector<int64_t>{weight.shape()[0]})
         user_error(where, "linear: the weight is {}, the bias {}; the bias must be [out]", shape_text(weight.shape()),
                    shape_text(bias.shape()));
+    check_one_type("linear, of x and the weight", x, weight, where);
+    check_one_type("linear, of x and the bias", x, bias, where);
     if (x.shape().size() == 2) return linear_operator()({x, weight, bias}, where);
     std::vector<int64_t> shape = x.shape();
     shape.back() = weight.shape()[0];
@@ -150,12 +141,6 @@ Tensor sigmoid(const Tensor& x, std::source_location where) {
     return op({x}, where);
 }
 
-Tensor add(const Tensor& x, const Tensor& y, std::source_location where) {
-    if (x.shape() != y.shape())
-        throw_error(Error, "add: x is {}, y {}; give two of one shape", shape_text(x.shape()), shape_text(y.shape()));
-    return add_operator()({x, y}, where);
-}
-
 Tensor flatten(const Tensor& x, std::source_location where) {
     if (x.shape().size() < 2) throw_error(Error, "flatten: x is {}; give [batch, extents...]", shape_text(x.shape()));
     return flatten_operator()({x}, where);
@@ -176,7 +161,7 @@ Tensor embedding(const Tensor& table, const Tensor& ids, std::source_location wh
     if (table.shape().size() != 2 || ids.shape().empty() || ids.type() != i32)
         throw_error(Error, "embedding: the table is {}, ids are {} {}; give [words, width] and i32 [...]",
                     shape_text(table.shape()), name_of(ids.type()), shape_text(ids.shape()));
-    return rows_of_table_operator()({table, ids}, where);
+    return embedding_operator()({table, ids}, where);
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::source_location where) {

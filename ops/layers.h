@@ -3,13 +3,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/elementwise.h"
 #include "ops/modules/module.h"
 #include "ops/operator.h"
 
 namespace tw::nn {
 
-/// x w^T + b. x [..., in], w [out, in], b [out] -> [..., out], all f32. Throws Error with both shapes where they do not
-/// fit.
+/// x w^T + b. x [..., in], w [out, in], b [out] -> [..., out], of one float type, summed in f32 if that is a storage
+/// type. Throws Error with both shapes, or both types, where they do not fit.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, TW_HERE);
 /// max(x, 0), of any shape. The slope at 0 is 0.
 Tensor relu(const Tensor& x, TW_HERE);
@@ -21,8 +22,6 @@ Tensor silu(const Tensor& x, TW_HERE);
 Tensor tanh(const Tensor& x, TW_HERE);
 /// 1 / (1 + exp(-x)), of any shape.
 Tensor sigmoid(const Tensor& x, TW_HERE);
-/// x + y, both of one shape. Throws Error with both where they differ.
-Tensor add(const Tensor& x, const Tensor& y, TW_HERE);
 /// x [batch, extents...] as rows [batch, product of the extents]. Throws Error if there is no extent.
 Tensor flatten(const Tensor& x, TW_HERE);
 /// table[ids[n]] + places[n % length], rows of sequences of `length` one behind the other: table [words, width], ids

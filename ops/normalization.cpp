@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/capture.h"
+#include "ops/tape/made_again.h"
 #include "schedules/choose_in_place.h"
 #include "support/error.h"
 
@@ -119,9 +120,12 @@ void BatchNorm::follow(const Tensor& x, std::source_location where) const {
         return schedules::choose_in_place(
             {{next.mean, next.variance}, {{next.mean, old.mean}, {next.variance, old.variance}}}, target);
     });
-    x.backend()->run(update, {.buffers = {{"x", x.data()}, {"mean", mean_.data()}, {"variance", variance_.data()}},
-                              .sizes = {},
-                              .scalars = {}});
+    made_once([&] {
+        x.backend()->run(update, {.buffers = {{"x", x.data()}, {"mean", mean_.data()}, {"variance", variance_.data()}},
+                                  .sizes = {},
+                                  .scalars = {}});
+        return std::vector<Tensor>();
+    });
 }
 
 GroupNorm::GroupNorm(const std::shared_ptr<Backend>& backend, int64_t groups, int64_t channels, double epsilon)

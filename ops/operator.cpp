@@ -37,6 +37,18 @@ Program program_by(const ScheduleFunction& function, const std::vector<tw::Tenso
     return build(function(outputs, backend.target()));
 }
 
+/// Of what tells calls apart: the way, and each operand's type, shape, and whether it requires a gradient.
+size_t hash_of(bool is_backward, const std::vector<Tensor>& inputs) {
+    size_t hash = is_backward;
+    const auto mix = [&](uint64_t part) { hash = (hash ^ part) * 0x100000001b3 + (hash >> 32); };  // FNV-1a's prime
+    for (const Tensor& input : inputs) {
+        mix(2 * static_cast<uint64_t>(input.type()) + input.requires_grad());
+        mix(input.shape().size());
+        for (const int64_t extent : input.shape()) mix(static_cast<uint64_t>(extent));
+    }
+    return hash;
+}
+
 }  // namespace
 
 std::string OperatorState::key(const char* what, const std::vector<Tensor>& inputs) const {
@@ -79,16 +91,18 @@ Tensor OperatorState::call(const std::vector<Tensor>& inputs, const std::source_
 
 template <class Build>
 BuiltCall& OperatorState::known_call(bool is_backward, const std::vector<Tensor>& inputs, const Build& build) const {
-    std::deque<KnownCall>& known = inputs[0].backend()->calls_of(serial);
+    KnownCalls& known = inputs[0].backend()->calls_of(serial);
+    const size_t hash = hash_of(is_backward, inputs);
     const auto is_like = [](const KnownCall::Operand& operand, const Tensor& input) {
         return operand.type == input.type() && operand.requires_grad == input.requires_grad() &&
                operand.shape == input.shape();
     };
-    for (KnownCall& each : known)
-        if (each.is_backward == is_backward && std::ranges::equal(each.operands, inputs, is_like)) return each.call;
+    for (auto [each, end] = known.equal_range(hash); each != end; ++each)
+        if (each->second.is_backward == is_backward && std::ranges::equal(each->second.operands, inputs, is_like))
+            return each->second.call;
     std::vector<KnownCall::Operand> operands;
     for (const Tensor& input : inputs) operands.push_back({input.type(), input.shape(), input.requires_grad()});
-    return known.emplace_back(KnownCall{is_backward, std::move(operands), build()}).call;
+    return known.emplace(hash, KnownCall{is_backward, std::move(operands), build()})->second.call;
 }
 
 BuiltCall OperatorState::build_forward(const std::vector<Tensor>& inputs, const std::source_location& where) const {

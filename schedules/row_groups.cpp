@@ -281,6 +281,7 @@ private:
         if (!group && !is_element) return;
         for (size_t g = groups_.size(); g-- > 0;) {
             Growing other = groups_[g];
+            if (group && !std::ranges::equal(group->rows, other.rows, equal)) continue;
             if (!fits(other, *operation) || !reads_aligned(other, operation)) continue;
             if (!belongs(other, operation)) continue;
             Growing joined = group ? *group : Growing{other.rows, other.own_axes, other.columns, {operation}, {}, {}};

@@ -2,15 +2,14 @@
 //
 // Everything that runs on the device here is a generated kernel: the layers, their derived gradients, the update, even
 // the choice of a batch. docs/training.md tells how an operation travels from expression to kernels.
-#include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <fstream>
+#include <filesystem>
 #include <numeric>
 #include <random>
 
 #include "ops/layers.h"
 #include "ops/optimizer.h"
+#include "support/loss_curve.h"
 #include "support/progress.h"
 #include "tutorials/digits.h"
 #include "tutorials/lesson.h"
@@ -48,28 +47,6 @@ struct Mlp {
 double accuracy_on(const Mlp& model, const std::shared_ptr<nn::Backend>& backend, const Digits& digits) {
     nn::Tensor images = on_device(backend, f32, {digits.size(), 64}, digits.pixels, "test_images");
     return nn::accuracy(model(images).to_host(), digits.labels);
-}
-
-// The curve as a picture that any browser shows. Losses fall by orders of magnitude: the axis is logarithmic.
-void write_curve(const std::string& path, const std::vector<double>& losses) {
-    constexpr double Width = 640, Height = 320, Left = 48, Bottom = 32, Decades = 4, Top = 10;  // 10 down to 0.001
-    auto x = [&](size_t step) { return Left + (Width - Left - 8) * double(step) / double(losses.size()); };
-    auto y = [&](double loss) {
-        double down = std::log10(Top / std::clamp(loss, Top * std::pow(10, -Decades), Top)) / Decades;
-        return 8 + (Height - Bottom - 8) * down;
-    };
-    std::ofstream svg(path);
-    svg << fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" "
-        "font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-        Width, Height);
-    for (double tick = Top; tick > 0.0005; tick /= 10)
-        svg << fmt::format("<path d=\"M{} {:.1f}H{}\" stroke=\"#ddd\"/><text x=\"4\" y=\"{:.1f}\">{:g}</text>\n", Left,
-                           y(tick), Width - 8, y(tick) + 4, tick);
-    svg << fmt::format("<text x=\"{}\" y=\"{}\">{} steps</text>\n<polyline fill=\"none\" stroke=\"#1565c0\" points=\"",
-                       Width / 2, Height - 8, losses.size());
-    for (size_t step = 0; step < losses.size(); ++step) svg << fmt::format("{:.1f},{:.1f} ", x(step), y(losses[step]));
-    svg << "\"/>\n</svg>\n";
 }
 
 }  // namespace
@@ -115,7 +92,7 @@ int main(int argc, char** argv) {
     std::mt19937 random(7);
     std::vector<int32_t> shuffled(digits.training.labels.size());
     std::iota(shuffled.begin(), shuffled.end(), 0);
-    std::vector<double> curve;
+    LossCurve curve;
     begin = std::chrono::steady_clock::now();
     {
         Progress bar("training", Epochs);
@@ -123,16 +100,19 @@ int main(int argc, char** argv) {
             for (size_t i = shuffled.size() - 1; i > 0; --i) std::swap(shuffled[i], shuffled[random() % (i + 1)]);
             order.data().write(std::vector<int32_t>(shuffled.begin(), shuffled.begin() + Steps * Batch));
             epoch.run();
-            for (const nn::Tensor& loss : losses) curve.push_back(loss.data().read<float>()[0]);
-            bar.show(e + 1, fmt::format("loss {:.4f}", curve.back()));
+            for (const nn::Tensor& loss : losses)
+                curve.emplace_back(int64_t(curve.size()) + 1, loss.data().read<float>()[0]);
+            bar.show(e + 1, fmt::format("loss {:.4f}", curve.back().second));
         }
     }
-    fmt::print("{} steps in {:.2f} s; loss {:.4f} at first, {:.4f} at last.\n", curve.size(), seconds(), curve.front(),
-               curve.back());
-    write_curve("training_loss.svg", curve);
+    fmt::print("{} steps in {:.2f} s; loss {:.4f} at first, {:.4f} at last.\n", curve.size(), seconds(),
+               curve.front().second, curve.back().second);
+    // The curve as a picture that any browser shows. Losses fall by orders of magnitude: the axis is logarithmic.
+    const std::string picture = (std::filesystem::temp_directory_path() / "training_loss.svg").string();
+    write_svg(picture, curve, "loss");
 
     double right = accuracy_on(model, backend, digits.test);
-    fmt::print("Test accuracy {:.2f} % on {} (the goal is {:.0f} %). The loss curve is in training_loss.svg.\n",
-               right * 100, lesson.device()->name(), Goal * 100);
+    fmt::print("Test accuracy {:.2f} % on {} (the goal is {:.0f} %). The loss curve is in {}.\n", right * 100,
+               lesson.device()->name(), Goal * 100, picture);
     return right >= Goal ? lesson.finish() : 1;
 }

@@ -10,7 +10,7 @@ from harness.report import row
 
 def name_of(case):
     sizes = "".join(f"_{size}{value}" for size, value in case.get("sizes", {}).items())
-    return f"{case['step']}{sizes}_{case.get('values', 'f32')}"
+    return f"{case['step']}{sizes}_{case.get('values', 'f32')}{'' if case.get('branches', True) else '_chain'}"
 
 
 def run_train(cases, path, report, rounds):
@@ -45,8 +45,8 @@ def measured(ours, case, rounds, state):
     from harness import bursts, step_peers
     values = case.get("values", "f32")
     with folder_with_room() as folder:
-        facts = ours.ask("prepare", folder=folder, **{key: case[key] for key in ("step", "sizes", "values", "seed")
-                                                      if key in case})
+        asked = {key: case[key] for key in ("step", "sizes", "values", "branches", "seed") if key in case}
+        facts = ours.ask("prepare", folder=folder, **asked)
         before, after = (step_peers.load(facts["tensors"], when) for when in ("before", "after"))
     correct, note = step_peers.verdict(case["step"], facts["sizes"], before, after, values)
     del after
@@ -58,8 +58,8 @@ def measured(ours, case, rounds, state):
     theirs = {name: value for name, value in ms.items() if name != "ours"}
     peer = f"torch {case['peer']}" if "peer" in case else min(theirs, key=theirs.get, default=None)
     notes = [f"{name} {value:.4f} ms" for name, value in theirs.items() if name != peer] + notes
-    notes.append(f"{facts['launches']} kernels of {facts['groups']} groups, predicted {facts['predicted_ms']:.4f} ms, "
-                 f"arena {facts['arena'] / 2**20:.0f} MiB, planned and loaded in {facts['seconds']:.1f} s, {note}")
+    notes.append(f"{facts['launches']} kernels of {facts['groups']} groups, {facts['beside']} beside others, "
+                 f"predicted {facts['predicted_ms']:.4f} ms, arena {facts['arena'] / 2**20:.0f} MiB, planned and loaded in {facts['seconds']:.1f} s, {note}")
     return {"ms": ms["ours"], "rate": 1e3 / ms["ours"], "unit": "steps/s", "peer": peer, "peer_ms": ms.get(peer),
             "ratio": ms[peer] / ms["ours"] if peer in ms else None, "correct": correct, "all_ms": ms,
             "launches": facts["launches"], "note": "; ".join(notes), **state_now}

@@ -4,6 +4,9 @@
 
 namespace tw::codegen {
 
+/// Multiply-adds of 16 bits a cycle, of a multiprocessor's tensor cores.
+inline constexpr double tensor_core_macs = 2048;
+
 /// As measured on an H200. The last five are what suits the times of 475 schedules there; none is measured alone.
 struct DeviceSpeeds {
     double clock = 1.755e9;        ///< cycles a second

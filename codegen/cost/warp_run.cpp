@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "codegen/cost/device_speeds.h"
 #include "codegen/cost/lane_values.h"
 #include "codegen/cost/operation_costs.h"
 #include "codegen/thread_ir/thread_walk.h"
@@ -27,7 +28,6 @@ constexpr int64_t iterations_by_data = 4;    // of a loop whose length is read f
 constexpr double near_trip = 0.5;            // of a round trip, to arrays that others have brought to the second cache
 constexpr int64_t unrolled_whole = 16;       // iterations that a compiler unrolls all of
 constexpr double loads_ahead = 4;            // iterations whose loads a compiler puts side by side
-constexpr double macs_of_unit = 2048;        // of 16 bits a cycle, of a multiprocessor's tensor cores
 constexpr double share_by_warps = 0.62;      // of these, that mma.sync reaches
 
 /// One warp of the kernel's middle block.
@@ -219,7 +219,7 @@ private:
 
     void multiply(const Atom& atom, double share) {
         const double macs = static_cast<double>(atom.m) * atom.n * atom.k * bytes_of(atom.operand) / 2;
-        counts_.work.unit_cycles += macs / macs_of_unit / share;
+        counts_.work.unit_cycles += macs / tensor_core_macs / share;
     }
 
     void move_box(const MapOperand& map, double blocks) {

@@ -12,6 +12,7 @@
 #include "ops/runner.h"
 #include "runtime/driver/copy_bandwidth.h"
 #include "runtime/driver/driver.h"
+#include "runtime/driver/pinned_buffer.h"
 #include "runtime/driver/emulated_device.h"
 #include "runtime/driver/null_device.h"
 #include "runtime/driver/timer.h"

@@ -4,7 +4,7 @@
 
 #include "ops/modules/module.h"
 #include "ops/operator.h"
-#include "ops/optimizers/overwriting.h"
+#include "ops/overwriting.h"
 
 namespace tw::nn {
 

@@ -48,7 +48,7 @@ public:
 
     // These return what they are given, which makes them initialisers of members. They throw Error if the name is
     // empty, has a dot or has been registered before in this module, if a tensor is undefined, if a parameter is no
-    // f32, and if a module would be inside of itself.
+    // float, and if a module would be inside of itself.
     /// From here on, the tensor requires a gradient.
     Tensor register_parameter(const std::string& name, const Tensor& tensor);
     Tensor register_buffer(const std::string& name, const Tensor& tensor);

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "ops/optimizers/overwriting.h"
+#include "ops/overwriting.h"
 
 namespace tw::nn {
 

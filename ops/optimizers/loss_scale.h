@@ -15,7 +15,7 @@
 #include <source_location>
 #include <vector>
 
-#include "ops/optimizers/overwriting.h"
+#include "ops/overwriting.h"
 
 namespace tw::nn {
 

@@ -14,11 +14,17 @@
 namespace tw::nn {
 namespace {
 
+constexpr const char* version_key = "tilewright";  // among a file's texts: the version that wrote it
+
 struct SavedKind {
     Type type;
     std::vector<int64_t> shape;
     std::string text() const { return fmt::format("{} {}", name_of(type), shape_text(shape)); }
 };
+
+std::string entry_text(const SafetensorsEntry& entry) {
+    return fmt::format("{} {}", entry.type_text(), shape_text(entry.shape));
+}
 
 template <class Content>
 SavedKind saved_kind(const Content& content) {
@@ -88,17 +94,33 @@ Checkpoint& Checkpoint::add(const std::string& name, HostArray& array) {
     return add_item(name, &array);
 }
 
+Checkpoint& Checkpoint::add_setting(const std::string& name, const std::string& value) {
+    if (name == version_key || !settings_.emplace(name, value).second)
+        throw_error(Error, "Checkpoint: the setting '{}' has been added before; give each a name of its own", name);
+    return *this;
+}
+
 void Checkpoint::save(const std::filesystem::path& path) const {
     std::vector<SafetensorsSource> sources;
     for (const Item& item : items_) {
         const SavedKind kind = saved_kind(item.content);
         sources.push_back({item.name, kind.type, kind.shape, [&item] { return saved_array(item.content); }});
     }
-    write_safetensors(path, sources, {{"tilewright", TILEWRIGHT_VERSION}});
+    std::map<std::string, std::string> texts = settings_;
+    texts[version_key] = TILEWRIGHT_VERSION;
+    write_safetensors(path, sources, texts);
 }
 
 std::vector<std::string> Checkpoint::differences_from(const Safetensors& file) const {
     std::vector<std::string> differences;
+    for (const auto& [name, here] : settings_) {
+        const auto there = file.metadata().find(name);
+        if (there == file.metadata().end())
+            differences.push_back(fmt::format("{} is {} here, and the file does not say", name, here));
+        else if (there->second != here)
+            differences.push_back(
+                fmt::format("{} is {} here, and {} in the file", name, here, printable(there->second)));
+    }
     std::set<std::string> names;
     for (const Item& item : items_) {
         names.insert(item.name);
@@ -108,13 +130,13 @@ std::vector<std::string> Checkpoint::differences_from(const Safetensors& file) c
             continue;
         }
         const SafetensorsEntry& entry = file.entry(item.name);
-        if (const std::string there = SavedKind{entry.type, entry.shape}.text(); there != here)
+        if (const std::string there = entry_text(entry); there != here)
             differences.push_back(fmt::format("'{}' is {} here, and {} in the file", item.name, here, there));
     }
     for (const SafetensorsEntry& entry : file.entries())
         if (!names.contains(entry.name))
-            differences.push_back(fmt::format("'{}' {} is in the file alone", printable(entry.name),
-                                              SavedKind{entry.type, entry.shape}.text()));
+            differences.push_back(
+                fmt::format("'{}' {} is in the file alone", printable(entry.name), entry_text(entry)));
     return differences;
 }
 
@@ -125,7 +147,8 @@ void Checkpoint::load(const std::filesystem::path& path) const {
         constexpr size_t Shown = 8;
         const size_t more = differences.size() - std::min(Shown, differences.size());
         differences.resize(differences.size() - more);
-        throw_error(Error, "{}: is a checkpoint of another training, and nothing was loaded: {}{}; add what was saved",
+        throw_error(Error,
+                    "{}: is a checkpoint of another training, and nothing was loaded: {}{}; go on with what was saved",
                     path.string(), fmt::join(differences, "; "), more > 0 ? fmt::format("; and {} more", more) : "");
     }
     for (const Item& item : items_)

@@ -12,6 +12,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -42,14 +43,18 @@ public:
     /// An array on the host, whose type and shape stay: the order of the data, say.
     Checkpoint& add(const std::string& name, HostArray& array);
 
+    /// What the training was made with, which is no part of its state: a seed of its data, a type. Stands among the
+    /// file's texts; load() refuses files that have another one, or none. Throws Error if it has been given before.
+    Checkpoint& add_setting(const std::string& name, const std::string& value);
+
     /// Replaces the file as a whole: killed at any moment, or without power, there is the old one or the new one, and
     /// what a killed save() left aside goes with the next (write_aside.h). Waits for the device; of all tensors one at
     /// a time is in host memory. Throws Error, which leaves the file as it was, if a tensor has no data or a step is
     /// recorded, if a name is no UTF-8, and if the system refuses.
     void save(const std::filesystem::path& path) const;
-    /// Throws Error, and changes nothing, if the file cannot be read, is no safetensors file, or has other names, types
-    /// or shapes than what has been added: the message lists them. Waits for the device. An error of the device while
-    /// tensors are copied to it leaves some of them old.
+    /// Throws Error, and changes nothing, if the file cannot be read, is no safetensors file, or has other names,
+    /// types, shapes or settings than what has been added: the message lists them. Waits for the device. An error of
+    /// the device while tensors are copied to it leaves some of them old.
     void load(const std::filesystem::path& path) const;
 
 private:
@@ -62,6 +67,7 @@ private:
     std::vector<std::string> differences_from(const Safetensors& file) const;
 
     std::vector<Item> items_;
+    std::map<std::string, std::string> settings_;
 };
 
 }  // namespace tw::nn

@@ -40,6 +40,9 @@ std::span<const std::byte> Safetensors::bytes(const std::string& name) const {
 
 HostArray Safetensors::array(const std::string& name) const {
     const SafetensorsEntry& found = entry(name);
+    if (!found.foreign_dtype.empty())
+        throw_error(Error, "{}: '{}' is {}, which no tensor here can be; convert it to one of {}, or take its bytes()",
+                    where_, printable(name), found.foreign_dtype, known_dtypes());
     return dense_array(found.type, found.shape, bytes(name));
 }
 

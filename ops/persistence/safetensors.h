@@ -29,8 +29,8 @@ namespace tw {
 /// A file that has been checked and is mapped. What the format forbids is refused, and what it leaves open: keys that
 /// stand twice, or are others than those above; numbers that are no integers from 0 to 2^63 - 1; shapes whose bytes
 /// exceed that, or are not those of data_offsets; data with holes, overlaps, or bytes behind the last; blanks in the
-/// header other than spaces; dtypes that no Type is; BOOLs that are neither 0 nor 1. Messages name the file, the byte
-/// or the key, and the limit.
+/// header other than spaces; dtypes that the format has not, or of parts of bytes; BOOLs that are neither 0 nor 1.
+/// Messages name the file, the byte or the key, and the limit.
 class Safetensors {
 public:
     /// Reads the header, and BOOLs; other data when it is asked for. Throws Error.
@@ -47,7 +47,8 @@ public:
     const SafetensorsEntry& entry(const std::string& name) const;
     /// As they lie in the file, dense rows; as long as this object lives. Throws what entry() throws.
     std::span<const std::byte> bytes(const std::string& name) const;
-    /// A copy, bit for bit. Throws what entry() throws.
+    /// A copy, bit for bit. Throws what entry() throws, and Error if its dtype is one that no Type is (I16, U16, U64,
+    /// C64, F8_E8M0): such files open, and all else in them is read.
     HostArray array(const std::string& name) const;
 
 private:

@@ -30,6 +30,11 @@ constexpr std::array DtypeNames{
     DtypeName{Type::F16, "F16"},   DtypeName{Type::BF16, "BF16"},    DtypeName{Type::E4M3, "F8_E4M3"},
     DtypeName{Type::F32, "F32"},   DtypeName{Type::E5M2, "F8_E5M2"}, DtypeName{Type::F64, "F64"}};
 
+/// What the format has beside these, of whole bytes, and a type of as many.
+constexpr std::array ForeignDtypes{DtypeName{Type::F16, "I16"}, DtypeName{Type::F16, "U16"},
+                                   DtypeName{Type::I64, "U64"}, DtypeName{Type::I64, "C64"},
+                                   DtypeName{Type::U8, "F8_E8M0"}};
+
 /// Takes what a parser meets, in its order, and refuses at once what does not belong there.
 class SafetensorsHeaderReader : public nlohmann::json_sax<nlohmann::json> {
 public:
@@ -57,7 +62,7 @@ public:
         if (place_ == Place::Metadata)
             metadata[field_] = value;
         else if (place_ == Place::Tensor && field_ == "dtype")
-            entries.back().type = type_named(value);
+            set_dtype(entries.back(), value);
         else
             misplaced("a string");
         return true;
@@ -126,13 +131,19 @@ private:
         throw_error(Error, "{}: {} is {}, and must be {}; write the file again", where_, subject, what, expected);
     }
 
-    Type type_named(const std::string& dtype) const {
-        for (const DtypeName& each : DtypeNames)
-            if (each.name == dtype) return each.type;
-        std::string known;
-        for (const DtypeName& each : DtypeNames) known += fmt::format("{}{}", known.empty() ? "" : ", ", each.name);
+    void set_dtype(SafetensorsEntry& entry, const std::string& dtype) const {
+        if (const auto known = std::ranges::find(DtypeNames, dtype, &DtypeName::name); known != DtypeNames.end()) {
+            entry.type = known->type;
+            return;
+        }
+        if (const auto foreign = std::ranges::find(ForeignDtypes, dtype, &DtypeName::name);
+            foreign != ForeignDtypes.end()) {
+            entry.type = foreign->type;
+            entry.foreign_dtype = dtype;
+            return;
+        }
         throw_error(Error, "{}: {}no tensor here has dtype '{}'; convert it to one of {}", where_, of_tensor(),
-                    printable(dtype), known);
+                    printable(dtype), known_dtypes());
     }
 
     void finish_tensor() {
@@ -149,10 +160,10 @@ private:
         const std::optional<int64_t> bytes = dense_bytes(entry.type, entry.shape);
         if (!bytes)
             throw_error(Error, "{}: {}a shape {} of {} exceeds 2^63 - 1 bytes; write the file again", where_,
-                        of_tensor(), shape_of(entry), name_of(entry.type));
+                        of_tensor(), shape_of(entry), entry.type_text());
         if (*bytes != entry.end - entry.begin)
             throw_error(Error, "{}: {}{} {} has {} bytes, and data_offsets [{}, {}] hold {}; write the file again",
-                        where_, of_tensor(), name_of(entry.type), shape_of(entry), *bytes, entry.begin, entry.end,
+                        where_, of_tensor(), entry.type_text(), shape_of(entry), *bytes, entry.begin, entry.end,
                         entry.end - entry.begin);
     }
 
@@ -236,6 +247,12 @@ std::string json_string(const std::string& text) {
 }
 
 }  // namespace
+
+std::string known_dtypes() {
+    std::string known;
+    for (const DtypeName& each : DtypeNames) known += fmt::format("{}{}", known.empty() ? "" : ", ", each.name);
+    return known;
+}
 
 std::string_view safetensors_dtype(Type type, const std::string& name) {
     for (const DtypeName& each : DtypeNames)

@@ -18,6 +18,10 @@ struct SafetensorsEntry {
     Type type = Type::F32;
     std::vector<int64_t> shape;
     int64_t begin = 0, end = 0;  ///< its bytes, counted from the end of the header on
+    /// The file's dtype, "I16", where no Type is that; `type` then only has as many bytes.
+    std::string foreign_dtype = {};
+
+    std::string_view type_text() const { return foreign_dtype.empty() ? name_of(type) : foreign_dtype; }
 };
 
 struct SafetensorsHeader {
@@ -35,6 +39,9 @@ SafetensorsHeader read_safetensors_header(std::span<const std::byte> file, const
 /// twice, is "__metadata__" or no UTF-8, and where the header exceeds the format's limit.
 std::string write_safetensors_header(std::vector<SafetensorsEntry>& entries,
                                      const std::map<std::string, std::string>& metadata);
+
+/// "BOOL, I8, ...": those that are a Type.
+std::string known_dtypes();
 
 /// "F32". Throws Error for tf32, which the format has no name for; `name` is the tensor's in the message.
 std::string_view safetensors_dtype(Type type, const std::string& name);

@@ -5,22 +5,45 @@
 
 namespace tw::nn {
 
+namespace {
+
+/// What a step's function does, written down.
+struct CapturedStep {
+    Capture capture;
+    std::vector<Tensor> results;
+    schedules::Declared declared;
+
+    CapturedStep(Backend& backend, const std::function<std::vector<Tensor>()>& step, std::source_location where) {
+        backend.write_down(capture, [&] { results = step(); });
+        for (const Tensor& result : results)
+            user_check(result.defined() && result.symbol().defined(), where,
+                       "compile: the function returns '{}', which the step does not make; return what it computes",
+                       result.defined() ? result.name() : "an undefined tensor");
+        declared = capture.declared(results);
+    }
+
+    StepPlan planned(Backend& backend, StepOptions options, const Target& target, std::source_location where) const {
+        for (const MadeBetween& region : capture.regions()) options.recompute.regions.push_back(region);
+        return plan_step(declared, target, backend.registry(), options, where);
+    }
+};
+
+}  // namespace
+
+StepPlan plan(const std::shared_ptr<Backend>& backend, const std::function<std::vector<Tensor>()>& step,
+              const StepOptions& options, const Target& target, std::source_location where) {
+    return CapturedStep(*backend, step, where).planned(*backend, options, target, where);
+}
+
 CompiledStep compile(const std::shared_ptr<Backend>& backend, const std::function<std::vector<Tensor>()>& step,
                      const StepOptions& options, std::source_location where) {
-    Capture capture;
+    CapturedStep captured(*backend, step, where);
+    StepPlan plan = captured.planned(*backend, options, backend->target(), where);
     CompiledStep compiled;
-    backend->write_down(capture, [&] { compiled.results_ = step(); });
-    for (const Tensor& result : compiled.results_)
-        user_check(result.defined() && result.symbol().defined(), where,
-                   "compile: the function returns '{}', which the step does not make; return what it computes",
-                   result.defined() ? result.name() : "an undefined tensor");
-    const schedules::Declared declared = capture.declared(compiled.results_);
-    StepOptions planned = options;
-    for (const MadeBetween& region : capture.regions()) planned.recompute.regions.push_back(region);
-    StepPlan plan = plan_step(declared, backend->target(), backend->registry(), planned, where);
-    compiled.step_ = std::make_shared<PlannedStep>(std::move(plan), backend->device(), capture.given(), where);
+    compiled.results_ = std::move(captured.results);
+    compiled.step_ = std::make_shared<PlannedStep>(std::move(plan), backend->device(), captured.capture.given(), where);
     for (size_t k = 0; k < compiled.results_.size(); ++k)
-        compiled.results_[k].set_data(compiled.step_->buffer(declared.outputs[k].name()));
+        compiled.results_[k].set_data(compiled.step_->buffer(captured.declared.outputs[k].name()));
     return compiled;
 }
 

@@ -28,6 +28,8 @@ public:
     const std::vector<Tensor>& results() const { return results_; }
     const PlannedStep& planned() const { return *step_; }
     const StepPlan& plan() const { return step_->plan(); }
+    /// What each kernel costs, as predicted and as measured (explain_step.h).
+    std::string explain(const ExplainOptions& options = {}, TW_HERE) const { return step_->explain(options, where); }
 
 private:
     friend CompiledStep compile(const std::shared_ptr<Backend>& backend,
@@ -36,6 +38,12 @@ private:
     std::shared_ptr<const PlannedStep> step_;
     std::vector<Tensor> results_;
 };
+
+/// The step that `step` is captured as by compile(), planned for `target`, which need not be the backend's: nothing is
+/// compiled or loaded, so that what becomes of it on another device can be looked at. Throws what compile() throws
+/// before it loads.
+StepPlan plan(const std::shared_ptr<Backend>& backend, const std::function<std::vector<Tensor>()>& step,
+              const StepOptions& options, const Target& target, TW_HERE);
 
 /// Calls `step` once, which computes nothing: its calls of operators, backward() and updates become one graph of
 /// declarations, which is planned (step_plan.h) and loaded on the backend's device. Results are tensors that the step

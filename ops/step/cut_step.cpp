@@ -56,7 +56,7 @@ private:
     const Group& nodes(int group) const { return groups_[static_cast<size_t>(group)]; }
 
     void require_schedule(int node) {
-        const GroupSchedule& alone = schedules_.of(declare_group(graph_, {node}));
+        const GroupSchedule& alone = schedule({node});
         const Operation& operation = *graph_.nodes[static_cast<size_t>(node)].operation;
         user_check(alone.selection != nullptr, operation.where, "plan_step: '{}' cannot be scheduled: {}",
                    operation.name, alone.problem);
@@ -143,6 +143,7 @@ private:
         for (int group : {one, other})
             if (const auto& own = graph_.nodes[static_cast<size_t>(nodes(group)[0])].own_schedule)
                 return leave(one, other, fmt::format("'{}' has a schedule of its own", own->name));
+        if (crosses_region(one, other)) return leave(one, other, "one of them alone is made again");
         if (nodes(one).size() + nodes(other).size() > most_nodes) return leave(one, other, "they are too many");
         if (runs_between(one, other) || runs_between(other, one))
             return leave(one, other, "something has to run between them");
@@ -159,7 +160,23 @@ private:
         groups_[static_cast<size_t>(other)] = std::move(both);
         return true;
     }
-    const GroupSchedule& schedule(const Group& group) { return schedules_.of(declare_group(graph_, group)); }
+    /// Whether one has a part of a region that the other, or a node of it, is neither in nor makes a result of:
+    /// together they could not be made again without what lies outside.
+    bool crosses_region(int one, int other) const {
+        return std::ranges::any_of(graph_.regions, [&](const StepRegion& region) {
+            const auto is_inside = [&](int node) { return region.nodes.contains(node); };
+            const auto is_outside = [&](int node) { return !is_inside(node) && !region.makers.contains(node); };
+            const Group &a = nodes(one), &b = nodes(other);
+            return (std::ranges::any_of(a, is_inside) || std::ranges::any_of(b, is_inside)) &&
+                   (std::ranges::any_of(a, is_outside) || std::ranges::any_of(b, is_outside));
+        });
+    }
+    /// Rounds ask for the same nodes again: these are declared once.
+    const GroupSchedule& schedule(const Group& group) {
+        const auto [entry, is_new] = known_.try_emplace(group);
+        if (is_new) entry->second = &schedules_.of(declare_group(graph_, group));
+        return *entry->second;
+    }
 
     bool leave(int one, int other, const std::string& why) {
         if (one > other) std::swap(one, other);
@@ -222,6 +239,7 @@ private:
     std::vector<Group> groups_;
     std::vector<int> group_of_;
     std::set<std::string> apart_;
+    std::map<Group, const GroupSchedule*> known_;
 };
 
 }  // namespace

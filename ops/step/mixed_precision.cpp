@@ -61,9 +61,10 @@ public:
     Mixing(const schedules::Declared& step, const MixedPrecision& how, std::source_location where)
         : step_(step), how_(how), parts_(step.outputs), operations_(parts_.operations()) {
         for (const std::string& name : how.keep)
-            user_check(std::ranges::any_of(operations_, [&](const auto& operation) { return keeps(*operation, name); }),
-                       where, "mixed_precision: the step has no tensor '{}' to keep; there are [{}]", name,
-                       fmt::join(names(), ", "));
+            user_check(
+                std::ranges::any_of(operations_, [&](const auto& operation) { return is_called(*operation, name); }),
+                where, "mixed_precision: the step has no tensor '{}' to keep; there are [{}]", name,
+                fmt::join(names(), ", "));
         for (const OperationRef& operation : operations_of(step.outputs)) look_at(*operation);
         for (auto each = operations_.rbegin(); each != operations_.rend(); ++each) {
             note_update(**each);
@@ -91,11 +92,8 @@ private:
         names.erase(std::unique(names.begin(), names.end()), names.end());
         return names;
     }
-    static bool keeps(const Operation& operation, const std::string& name) {
-        return operation.name == name || without_number(operation.name) == name;
-    }
     bool is_kept(const Operation& operation) const {
-        return std::ranges::any_of(how_.keep, [&](const std::string& name) { return keeps(operation, name); });
+        return std::ranges::any_of(how_.keep, [&](const std::string& name) { return is_called(operation, name); });
     }
     bool is_result(const Operation& operation) const {
         return std::ranges::any_of(step_.outputs,
@@ -301,6 +299,10 @@ private:
 };
 
 }  // namespace
+
+bool is_called(const Operation& operation, const std::string& name) {
+    return operation.name == name || without_number(operation.name) == name;
+}
 
 MixedStep mixed_precision(const schedules::Declared& step, const MixedPrecision& how, std::source_location where) {
     user_check(how.values == f32 || how.values == bf16 || how.values == f16, where,

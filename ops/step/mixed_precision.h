@@ -21,6 +21,9 @@ struct MixedPrecision {
     std::vector<std::string> keep = {};
 };
 
+/// Whether that is the operation's name, or it with a number behind.
+bool is_called(const Operation& operation, const std::string& name);
+
 /// A step whose products have factors of 16 bits.
 struct MixedStep {
     schedules::Declared step;

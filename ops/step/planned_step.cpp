@@ -4,6 +4,7 @@
 
 #include <fmt/ranges.h>
 
+#include "ops/step/step_branches.h"
 #include "support/error.h"
 
 namespace tw {
@@ -20,7 +21,8 @@ PlannedStep::PlannedStep(StepPlan plan, std::shared_ptr<Device> device, const st
         if (places.try_emplace(group.selection.get(), programs.size()).second)
             programs.push_back(group.selection->program);
     prepare(Executable::load(std::move(programs), device_), places);
-    graph_ = device_->record(launches_);
+    order_launches();
+    graph_ = device_->graph(launches_, after_);
 }
 
 Buffer PlannedStep::in_arena(int64_t offset, int64_t bytes, const std::string& name) const {
@@ -70,6 +72,49 @@ void PlannedStep::prepare(const std::vector<Executable>& executables,
         std::ranges::move(executable.prepare(arguments), std::back_inserter(launches_));
     }
     first_launches_.push_back(launches_.size());
+}
+
+/// By addresses, not by names: values for which the caller has given the same memory conflict, too.
+std::vector<StepAccess> PlannedStep::accesses_of_memory(const StepGroup& group) const {
+    std::vector<StepAccess> accesses;
+    auto add = [&](uint64_t address, int64_t bytes, bool writes) {
+        accesses.push_back({0, static_cast<int64_t>(address), static_cast<int64_t>(address) + bytes, writes});
+    };
+    for (const auto* values : {&group.reads, &group.writes})
+        for (int value : *values) {
+            const auto v = static_cast<size_t>(value);
+            add(buffers_[v].pointer(), plan_.values[v].bytes, values == &group.writes);
+        }
+    for (const StepWorkspace& workspace : group.workspaces)
+        if (!workspace.is_counter)  // whose memory is the group's own
+            add(arena_.pointer() + static_cast<uint64_t>(workspace.offset), workspace.bytes, true);
+    return accesses;
+}
+
+/// Launches of a group run one behind the other. A group without any, if there is one, ends with those that it waits
+/// for.
+void PlannedStep::order_launches() {
+    after_.resize(launches_.size());
+    for (size_t n = 1; n < launches_.size(); ++n) after_[n] = {n - 1};
+    if (!plan_.branches) return;
+    std::vector<StepBranchGroup> groups;
+    for (size_t g = 0; g < plan_.groups.size(); ++g) {
+        StepBranchGroup& group = groups.emplace_back();
+        group.accesses = accesses_of_memory(plan_.groups[g]);
+        for (const Launch& launch : launches_of(g)) {
+            const Dim3& grid = launch.shape().grid;
+            group.most_blocks = std::max(group.most_blocks, grid.x * grid.y * grid.z);
+        }
+    }
+    const auto branches = branches_of(groups, device_->properties().multiprocessors);
+    std::vector<std::vector<size_t>> last(groups.size());  // launches of each group
+    for (size_t g = 0; g < groups.size(); ++g) {
+        std::vector<size_t> before;
+        for (size_t other : branches[g]) before.insert(before.end(), last[other].begin(), last[other].end());
+        const bool has_launches = first_launches_[g] < first_launches_[g + 1];
+        last[g] = has_launches ? std::vector{first_launches_[g + 1] - 1} : before;
+        if (has_launches) after_[first_launches_[g]] = std::move(before);
+    }
 }
 
 std::span<const Launch> PlannedStep::launches_of(size_t group) const {

@@ -8,6 +8,8 @@
 
 #include "dsl/host_array.h"
 #include "ops/executable.h"
+#include "ops/step/explain_options.h"
+#include "ops/step/step_hazards.h"
 #include "ops/step/step_plan.h"
 
 namespace tw {
@@ -16,10 +18,10 @@ namespace tw {
 class PlannedStep {
 public:
     /// Compiles the kernels of all distinct groups at once, allocates the arena, and records the launches of a step as
-    /// one graph. `given` has memory of the caller's for inputs and results, by name, of at least their bytes, as
-    /// weights that several steps share; all others get some. Throws Error if a name there is none of the step's or
-    /// that of a result which takes an input's place, if memory is too small, or that of a result overlaps what its
-    /// group uses, and what Executable throws.
+    /// one graph, with branches where the plan asks for them. `given` has memory of the caller's for inputs and
+    /// results, by name, of at least their bytes, as weights that several steps share; all others get some. Throws
+    /// Error if a name there is none of the step's or that of a result which takes an input's place, if memory is too
+    /// small, or that of a result overlaps what its group uses, and what Executable throws.
     PlannedStep(StepPlan plan, std::shared_ptr<Device> device, const std::map<std::string, Buffer>& given = {},
                 TW_HERE);
 
@@ -38,15 +40,22 @@ public:
     const StepPlan& plan() const { return plan_; }
     /// In launch order.
     const std::vector<Launch>& launches() const { return launches_; }
+    /// For each launch those, in front of it, that have ended when it begins; one that waits for another waits for what
+    /// that waits for. The one in front of it alone, unless the plan has branches.
+    const std::vector<std::vector<size_t>>& after() const { return after_; }
     /// Those of a group of the plan.
     std::span<const Launch> launches_of(size_t group) const;
     /// Where a value of the plan lies; one in the arena holds it from the group that makes it to the last that reads
     /// it.
     const Buffer& memory_of(size_t value) const { return buffers_[value]; }
+    /// What each kernel costs, as predicted and as measured (explain_step.h).
+    std::string explain(const ExplainOptions& options = {}, TW_HERE) const;
 
 private:
     void find_memory(const std::map<std::string, Buffer>& given, std::source_location where);
     void prepare(const std::vector<Executable>& executables, const std::map<const Selection*, size_t>& places);
+    void order_launches();
+    std::vector<StepAccess> accesses_of_memory(const StepGroup& group) const;
     Buffer in_arena(int64_t offset, int64_t bytes, const std::string& name) const;
     int named(const std::string& name, std::source_location where) const;
 
@@ -56,6 +65,7 @@ private:
     std::vector<Buffer> buffers_;  // one for each value
     std::vector<Launch> launches_;
     std::vector<size_t> first_launches_;  // of each group, and behind the last one
+    std::vector<std::vector<size_t>> after_;
     Graph graph_;
 };
 

@@ -6,121 +6,12 @@
 
 #include <fmt/ranges.h>
 
-#include "ops/step/step_plan.h"
+#include "ops/step/order_for_memory.h"
+#include "ops/step/plan_access.h"
+#include "support/error.h"
 
 namespace tw {
 namespace {
-
-StepGroup& group_at(StepPlan& plan, int group) { return plan.groups[static_cast<size_t>(group)]; }
-const StepGroup& group_at(const StepPlan& plan, int group) { return plan.groups[static_cast<size_t>(group)]; }
-StepValue& value_at(StepPlan& plan, int value) { return plan.values[static_cast<size_t>(value)]; }
-const StepValue& value_at(const StepPlan& plan, int value) { return plan.values[static_cast<size_t>(value)]; }
-int num_groups(const StepPlan& plan) { return static_cast<int>(plan.groups.size()); }
-bool is_between(const StepValue& value) { return value.place == StepValue::Place::Arena; }
-
-/// For each value, the groups that read it, in their order.
-std::vector<std::vector<int>> readers_of(const StepPlan& plan) {
-    std::vector<std::vector<int>> readers(plan.values.size());
-    for (int g = 0; g < num_groups(plan); ++g)
-        for (int read : group_at(plan, g).reads) readers[static_cast<size_t>(read)].push_back(g);
-    return readers;
-}
-
-/// By input: the group that writes its memory.
-std::map<int, int> overwriters_of(const StepPlan& plan) {
-    std::map<int, int> overwriters;
-    for (const StepValue& value : plan.values)
-        if (value.place == StepValue::Place::Replaced) overwriters[value.replaces] = value.made;
-    return overwriters;
-}
-
-void note_last_uses(StepPlan& plan) {
-    for (StepValue& value : plan.values) value.last = value.made;
-    for (int g = 0; g < num_groups(plan); ++g)
-        for (int read : group_at(plan, g).reads) value_at(plan, read).last = std::max(value_at(plan, read).last, g);
-}
-
-/// Puts groups in this order.
-void reorder(StepPlan& plan, const std::vector<int>& order) {
-    std::vector<int> place(order.size());
-    std::vector<StepGroup> groups;
-    for (size_t k = 0; k < order.size(); ++k) {
-        place[static_cast<size_t>(order[k])] = static_cast<int>(k);
-        groups.push_back(std::move(group_at(plan, order[k])));
-    }
-    const auto now = [&](int group) { return group < 0 ? group : place[static_cast<size_t>(group)]; };
-    for (StepGroup& group : groups) group.again_of = now(group.again_of);
-    for (StepValue& value : plan.values) value.made = now(value.made);
-    plan.groups = std::move(groups);
-    note_last_uses(plan);
-}
-
-bool overwrites(const StepPlan& plan, const StepGroup& group) {
-    return !group.declared.in_place.empty() || std::ranges::any_of(group.writes, [&](int written) {
-        return value_at(plan, written).place == StepValue::Place::Replaced;
-    });
-}
-
-/// Takes groups as soon as they free what they take.
-class Ordering {
-public:
-    explicit Ordering(const StepPlan& plan) : plan_(plan), waits_(plan.groups.size()), behind_(plan.groups.size()) {
-        const std::vector<std::vector<int>> readers = readers_of(plan);
-        for (size_t v = 0; v < readers.size(); ++v) {
-            open_readers_.push_back(readers[v].size());
-            if (const int made = plan.values[v].made; made >= 0)
-                for (int reader : readers[v]) add(made, reader);
-        }
-        for (const auto& [input, overwriter] : overwriters_of(plan))
-            for (int reader : readers[static_cast<size_t>(input)]) add(reader, overwriter);
-    }
-
-    std::vector<int> order() && {
-        std::set<int> ready;
-        for (int g = 0; g < num_groups(plan_); ++g)
-            if (waits_[static_cast<size_t>(g)] == 0) ready.insert(g);
-        std::vector<int> order;
-        while (!ready.empty()) {
-            const int next = best(ready);
-            ready.erase(next);
-            order.push_back(next);
-            for (int read : group_at(plan_, next).reads) --open_readers_[static_cast<size_t>(read)];
-            for (int other : behind_[static_cast<size_t>(next)])
-                if (--waits_[static_cast<size_t>(other)] == 0) ready.insert(other);
-        }
-        return order;
-    }
-
-private:
-    void add(int first, int second) {
-        if (first == second) return;
-        if (behind_[static_cast<size_t>(first)].insert(second).second) ++waits_[static_cast<size_t>(second)];
-    }
-    /// One that frees memory; else the first one, of those at the end that nobody waits for and that overwrite
-    /// something, which what is made again may have to read.
-    int best(const std::set<int>& ready) const {
-        const auto frees = std::ranges::find_if(ready, [&](int g) { return bytes_taken(g) < 0; });
-        if (frees != ready.end()) return *frees;
-        const auto goes_on = std::ranges::find_if(ready, [&](int g) {
-            return !behind_[static_cast<size_t>(g)].empty() || !overwrites(plan_, group_at(plan_, g));
-        });
-        return goes_on == ready.end() ? *ready.begin() : *goes_on;
-    }
-    int64_t bytes_taken(int group) const {
-        int64_t bytes = 0;
-        for (int written : group_at(plan_, group).writes)
-            if (is_between(value_at(plan_, written))) bytes += value_at(plan_, written).bytes;
-        for (int read : group_at(plan_, group).reads)
-            if (is_between(value_at(plan_, read)) && open_readers_[static_cast<size_t>(read)] == 1)
-                bytes -= value_at(plan_, read).bytes;
-        return bytes;
-    }
-
-    const StepPlan& plan_;
-    std::vector<int> waits_;
-    std::vector<std::set<int>> behind_;
-    std::vector<size_t> open_readers_;  // of values: groups that have not come yet
-};
 
 /// At the end of the plan; it reads what stands for values, where something does. Adds what stands for its results.
 void add_again(StepPlan& plan, int group, std::map<int, int>& stands_for) {
@@ -230,7 +121,7 @@ void make_region_again(StepPlan& plan, const RegionOfPlan& region, const std::ve
     const auto is_left = [&](int value) {
         const int made = value_at(plan, value).made;
         return made >= 0 && !is_late(made) && region.inside.contains(value) && !region.results.contains(value) &&
-               is_between(value_at(plan, value)) && !overwrites(plan, group_at(plan, made));
+               is_between(value_at(plan, value)) && !overwrites_input(plan, group_at(plan, made));
     };
     std::set<int> groups;
     std::vector<int> open;
@@ -266,11 +157,6 @@ bool scatters(const StepGroup& group) {
     return found;
 }
 
-int64_t in_arena(int64_t bytes) {
-    constexpr int64_t alignment = 256;  // of place_in_arena()
-    return (bytes + alignment - 1) / alignment * alignment;
-}
-
 std::vector<int64_t> bytes_alive(const StepPlan& plan) {
     std::vector<int64_t> alive(plan.groups.size());
     for (const StepValue& value : plan.values)
@@ -301,7 +187,7 @@ public:
         double most = 0;
         for (int g = 0; g < at_; ++g) {
             const StepGroup& group = group_at(plan_, g);
-            if (group.again_of >= 0 || repeated_.contains(g) || overwrites(plan_, group)) continue;
+            if (group.again_of >= 0 || repeated_.contains(g) || overwrites_input(plan_, group)) continue;
             constexpr double least_time = 1e-7;  // seconds; of a launch that costs nothing else
             const double gain = static_cast<double>(bytes_saved(g)) / std::max(group.seconds, least_time);
             if (gain <= most || scatters(group)) continue;
@@ -349,14 +235,8 @@ private:
     std::map<int, int> again_;  // values, by what they repeat
 };
 
-}  // namespace
-
-void order_for_memory(StepPlan& plan) { reorder(plan, Ordering(plan).order()); }
-
-void make_again(StepPlan& plan, const std::vector<RegionOfPlan>& regions) {
-    for (const RegionOfPlan& region : regions) make_region_again(plan, region, needed_for(plan, regions));
-}
-
+/// Where most of the arena is in use: of the groups whose results wait there, has that one made again which saves most
+/// bytes for its time; none twice, and none that scatters by data. False if there is none.
 bool make_cheapest_again(StepPlan& plan) {
     const std::vector<int64_t> alive = bytes_alive(plan);
     const int at = static_cast<int>(std::ranges::max_element(alive) - alive.begin());
@@ -372,9 +252,34 @@ bool make_cheapest_again(StepPlan& plan) {
     return true;
 }
 
+/// Bytes of the arena in use at a time, at most.
 int64_t most_bytes_alive(const StepPlan& plan) {
     const std::vector<int64_t> alive = bytes_alive(plan);
     return alive.empty() ? 0 : *std::ranges::max_element(alive);
+}
+
+}  // namespace
+
+void make_again(StepPlan& plan, const std::vector<RegionOfPlan>& regions) {
+    order_for_memory(plan);
+    for (const RegionOfPlan& region : regions) make_region_again(plan, region, needed_for(plan, regions));
+}
+
+void fit_into(StepPlan& plan, int64_t most_bytes, std::source_location where) {
+    if (plan.arena_bytes <= most_bytes) return;
+    int64_t least = plan.arena_bytes;
+    order_for_memory(plan);
+    for (bool goes_on = true; goes_on;) {
+        while (goes_on && most_bytes_alive(plan) > most_bytes) goes_on = make_cheapest_again(plan);
+        place_values(plan);
+        least = std::min(least, plan.arena_bytes);
+        if (plan.arena_bytes <= most_bytes) return;
+        goes_on = goes_on && make_cheapest_again(plan);
+    }
+    user_error(where,
+               "plan_step: recompute.bytes = {}: the arena has {} at least, with all made again that saves memory; "
+               "allow that many, or make the step smaller",
+               most_bytes, least);
 }
 
 }  // namespace tw

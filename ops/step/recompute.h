@@ -32,27 +32,21 @@ struct RegionOfPlan {
 };
 
 /// Of the graph, which is of `present`, a step that is `declared` anew (mixed_precision.h): operations are found again
-/// by their names, and rounded copies of what is inside are inside. Values are -1 where a tensor has none.
-std::vector<RegionOfPlan> regions_of(const std::vector<MadeBetween>& regions, const schedules::Declared& declared,
-                                     const schedules::Declared& present, const StepGraph& graph,
-                                     const std::function<int(const Tensor&)>& value_of);
+/// by their names, and rounded copies of what is inside are inside.
+std::vector<StepRegion> regions_of(const std::vector<MadeBetween>& regions, const schedules::Declared& declared,
+                                   const schedules::Declared& present, const StepGraph& graph);
 
-/// Groups in an order in which those that free more memory than they take come as soon as they can: products for the
-/// gradients of parameters right behind their adjoints; and those that overwrite something for nobody as late as they
-/// can. The others stay in the plan's order.
-void order_for_memory(StepPlan& plan);
+// These change a plan. A group is made again just in front of the first who needs it, or of who overwrites what it
+// reads; one that overwrites something itself is not made again. `plan.again` tells each.
 
-// These change a plan that has no places yet. A group is made again just in front of the first who needs it, or of who
-// overwrites what it reads; one that overwrites something itself is not made again. `plan.again` tells each.
-
-/// The regions, one after the other; inner ones first, where one is inside of another one.
+/// The regions, one after the other; inner ones first, where one is inside of another one. Groups come in the order for
+/// memory (order_for_memory.h) before. They have no places then.
 void make_again(StepPlan& plan, const std::vector<RegionOfPlan>& regions);
 
-/// Where most of the arena is in use: of the groups whose results wait there, has that one made again which saves most
-/// bytes for its time; none twice, and none that scatters by data. False if there is none.
-bool make_cheapest_again(StepPlan& plan);
-
-/// Bytes of the arena in use at a time, at most.
-int64_t most_bytes_alive(const StepPlan& plan);
+/// Nothing, if the arena has no more bytes than that. Else, by the least of what is needed at a time, as long as that
+/// is too much, then by placements: where most of the arena is in use, of the groups whose results wait there, that one
+/// is made again which saves most bytes for its time; none twice, and none that scatters by data. Throws Error if that
+/// does not do.
+void fit_into(StepPlan& plan, int64_t most_bytes, TW_HERE);
 
 }  // namespace tw

@@ -2,6 +2,7 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <set>
 #include <source_location>
 #include <utility>
 #include <vector>
@@ -31,6 +32,13 @@ struct StepNode {
     std::vector<Tensor> made() const;  ///< those that are needed
 };
 
+/// What is made between some tensors of the step (ops/made_between.h), as nodes.
+struct StepRegion {
+    std::set<int> nodes;                  ///< those inside
+    std::vector<Tensor> inside, results;  ///< what these make, but for results; and the results
+    std::set<int> makers;                 ///< nodes that make results
+};
+
 struct StepGraph {
     std::vector<StepNode> nodes;                        ///< producers first
     std::vector<Tensor> inputs;                         ///< of the step, in the order in which they are met
@@ -43,6 +51,10 @@ struct StepGraph {
     /// Of tensors that have another type in memory than they are computed in, unless the group that makes them alone
     /// reads them.
     std::map<TensorKey, Type> stored;
+
+    /// Those that are made again where they are needed late; filled by who knows them (recompute.h). No group has a
+    /// part of one with what is neither in it nor a result of it.
+    std::vector<StepRegion> regions;
 
     /// Views that have all elements of a tensor with memory in its order, and that tensor: they lie where it lies.
     std::map<const Operation*, Tensor> reshaped;

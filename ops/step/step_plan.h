@@ -7,9 +7,11 @@
 //   PlannedStep step(plan, best_device().device);   // planned_step.h
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <source_location>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ops/registry.h"
@@ -62,12 +64,14 @@ struct StepPlan {
     std::vector<StepGroup> groups;  ///< in an order in which they can run
     std::vector<int> results;       ///< values, in the order in which they were asked for
     int64_t arena_bytes = 0;
-    int64_t most_alive = 0;            ///< bytes of the arena in use at a time; no plan of these groups needs less
-    std::string placement;             ///< how the arena was filled: "by size", "in order"
-    std::vector<std::string> rounded;  ///< what products read in another type than it is computed in, by name
-    std::vector<std::string> refused;  ///< parts whose own schedules refused, and why
-    std::vector<std::string> again;    ///< what is made again instead of kept, bytes saved, and predicted times
-    std::vector<std::string> apart;    ///< neighbours that were not joined, and why
+    int64_t most_alive = 0;               ///< bytes of the arena in use at a time; no plan of these groups needs less
+    std::string placement;                ///< how the arena was filled: "by size", "in order"
+    std::vector<std::string> rounded;     ///< what products read in another type than it is computed in, by name
+    std::vector<std::string> simplified;  ///< what canonicalise() found, a line each
+    std::vector<std::string> refused;     ///< parts whose own schedules refused, and why
+    std::vector<std::string> again;       ///< what is made again instead of kept, bytes saved, and predicted times
+    std::vector<std::string> apart;       ///< neighbours that were not joined, and why
+    bool branches = false;                ///< whether kernels may run beside each other, as StepOptions says
 
     double seconds() const;       ///< of all groups, one behind the other, as predicted
     size_t num_kernels() const;   ///< launches of a step
@@ -77,18 +81,36 @@ struct StepPlan {
     std::string text(bool with_neighbours = true) const;
 };
 
+/// A step as one of plan_step()'s passes leaves it.
+struct StepStage {
+    std::string_view pass;            ///< its name; "declared" in front of the first one
+    const schedules::Declared& step;  ///< as it is declared now: what is computed, and what is written where
+    const StepPlan* plan = nullptr;   ///< from "cut" on, of that declaration, with places and waits; nullptr before
+    /// The plan's text; before there is one, an operation a line, producers first.
+    std::string text() const;
+};
+
 struct StepOptions {
     /// Unless these ask for it, the model of time does not search for other schedules of a group, which takes up to
     /// half a second each.
     Preferences preferences = {.model = false};
     MixedPrecision mixed = {};
     Recompute recompute = {};
+    /// Kernels of few blocks run beside others that they have nothing to do with (step_branches.h); else all run one
+    /// behind the other.
+    bool branches = true;
+    /// Sees the step as it is declared, and after each pass.
+    std::function<void(const StepStage& stage)> watch = {};
 };
 
-/// Rounds what the options say (mixed_precision.h), cuts the step into groups (cut_step.h), schedules each by the
-/// registry, equal ones once, has made again what is not to be kept (recompute.h), and places what lies between them in
-/// one arena by its lifetime. Throws Error as mixed_precision() and step_graph() say, citing an operation that cannot
-/// be scheduled, and if `recompute.bytes` is negative or less than any plan has that makes groups again.
+/// Whom StepOptions::watch shows the step after, in order.
+std::vector<std::string> step_pass_names();
+
+/// Simplifies the step (canonicalise.h), rounds what the options say (mixed_precision.h), cuts it into groups
+/// (cut_step.h), schedules each by the registry, equal ones once, orders them (order_for_memory.h), has made again what
+/// is not to be kept (recompute.h), and places what lies between them in one arena by its lifetime. Throws Error as
+/// mixed_precision() and step_graph() say, citing an operation that cannot be scheduled, and if `recompute.bytes` is
+/// negative or less than any plan has that makes groups again.
 StepPlan plan_step(const schedules::Declared& step, const Target& target, const Registry& registry = {},
                    const StepOptions& options = {}, TW_HERE);
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <string>
 
@@ -41,21 +40,23 @@ public:
         for (const auto& [operation, label] : declared_) known_.insert(label);
     }
 
-    RegionOfPlan values(const MadeBetween& region, const std::function<int(const Tensor&)>& value_of) const {
-        RegionOfPlan found;
+    StepRegion nodes(const MadeBetween& region) const {
+        StepRegion found;
         std::set<std::string> results;
         for (const Tensor& result : region.results)
             if (const auto label = declared_.find(result.operation().get()); label != declared_.end())
                 results.insert(text(label->second, result));
         const std::vector<bool> inside = nodes_inside(region);
-        for (size_t n = 0; n < inside.size(); ++n)
-            for (const Tensor& made : graph_.nodes[n].made()) {
+        for (int n = 0; n < static_cast<int>(inside.size()); ++n) {
+            if (inside[static_cast<size_t>(n)]) found.nodes.insert(n);
+            for (const Tensor& made : graph_.nodes[static_cast<size_t>(n)].made()) {
                 const auto label = present_.find(made.operation().get());
                 const bool is_result = label != present_.end() && results.contains(text(label->second, made));
-                if (is_result || inside[n]) (is_result ? found.results : found.inside).insert(value_of(made));
+                if (is_result) found.makers.insert(n);
+                if (is_result || inside[static_cast<size_t>(n)])
+                    (is_result ? found.results : found.inside).push_back(made);
             }
-        found.inside.erase(-1);
-        found.results.erase(-1);
+        }
         return found;
     }
 
@@ -100,13 +101,12 @@ private:
 
 }  // namespace
 
-std::vector<RegionOfPlan> regions_of(const std::vector<MadeBetween>& regions, const schedules::Declared& declared,
-                                     const schedules::Declared& present, const StepGraph& graph,
-                                     const std::function<int(const Tensor&)>& value_of) {
-    std::vector<RegionOfPlan> found;
+std::vector<StepRegion> regions_of(const std::vector<MadeBetween>& regions, const schedules::Declared& declared,
+                                   const schedules::Declared& present, const StepGraph& graph) {
+    std::vector<StepRegion> found;
     if (regions.empty()) return found;
     const Finding finding(declared, present, graph);
-    for (const MadeBetween& region : regions) found.push_back(finding.values(region, value_of));
+    for (const MadeBetween& region : regions) found.push_back(finding.nodes(region));
     return found;
 }
 

@@ -75,6 +75,16 @@ class Train(unittest.TestCase):
             facts = prepared(ours, "mlp", profile=True)
             self.assertEqual(len(facts["profile"]), facts["launches"])
 
+    def test_branches_change_the_order_alone(self):
+        with Program(TW_BENCH, "emulated") as ours, tempfile.TemporaryDirectory() as folder:
+            chain = prepared(ours, "mlp", folder=folder, branches=False)
+            made = {name: Path(tensor["after"]).read_bytes() for name, tensor in chain["tensors"].items()}
+            self.assertEqual(chain["beside"], 0)
+            branches = prepared(ours, "mlp", folder=folder)
+            self.assertGreater(branches["beside"], 0)
+            for name, tensor in branches["tensors"].items():
+                self.assertEqual(Path(tensor["after"]).read_bytes(), made[name], name)
+
     def test_says_what_it_does_not_know(self):
         with Program(TW_BENCH, "emulated") as ours:
             for message, wrong in (("no step named 'lstm'; there are [", {"step": "lstm"}),
@@ -88,11 +98,12 @@ class Train(unittest.TestCase):
             self.assertIn("cannot write /nonexistent/", str(refused.exception))
 
     def test_cases_are_checked(self):
-        for case in read_cases("train", default_file("train")):
+        for case in [*read_cases("train", default_file("train")), *read_cases("train", default_file("train-branches"))]:
             self.assertIn(case["step"], SMALL)
         with self.assertRaisesRegex(CaseError, '"step" is "lstm", not "mlp", "feed_forward", "residual" or "transformer"'):
             checked("train", '{"step": "lstm"}', "line")
         self.assertEqual(name_of({"step": "mlp", "sizes": {"batch": 64}, "values": "bf16"}), "mlp_batch64_bf16")
+        self.assertEqual(name_of({"step": "mlp", "branches": False}), "mlp_f32_chain")
 
     def test_needs_a_gpu(self):
         self.assertIn("train: cannot be measured: ", compare("train").stdout)

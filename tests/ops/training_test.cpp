@@ -296,12 +296,12 @@ TEST_P(Training, Errors) {
     EXPECT_ERROR((nn::linear(x, leaf({5, 3}, random_values(15, 2)), b)), "the weight is [5, 3], the bias [4]");
     EXPECT_ERROR(nn::cross_entropy(x, b), "logits are [4, 3], labels f32 [4]");
     EXPECT_ERROR(nn::cross_entropy(x, labels({1, 2})), "logits are [4, 3], labels i32 [2]");
-    EXPECT_ERROR(nn::add(x, w), "add: x is [4, 3], y [5, 2]; give two of one shape");
+    EXPECT_ERROR(nn::add(x, w), "add: x is [4, 3], y [5, 2]: dimension 1 of x is 3, dimension 1 of y is 2; dimensions");
     EXPECT_ERROR(nn::mse_loss(x, w), "mse_loss: x is [4, 3], y [5, 2]; give two of one shape with at least one extent");
     EXPECT_ERROR(nn::check_labels({0, 3, 1}, 3), "label 1 is 3, outside of 0..2");
     EXPECT_ERROR(nn::accuracy(x.to_host(), {0, 1}), "logits are [4, 3], labels [2]");
     EXPECT_ERROR(x.copy_from_host(host_array(f32, {3, 4})), "'x' is f32 [4, 3], the host array f32 [3, 4]");
-    EXPECT_ERROR(labels({1}).set_requires_grad(), "'labels' is i32: gradients are computed for f32 tensors only");
+    EXPECT_ERROR(labels({1}).set_requires_grad(), "'labels' is i32: gradients are computed for floats only");
     EXPECT_ERROR(nn::Sgd({}, 0.1), "Sgd: no parameters");
     EXPECT_ERROR(nn::Sgd({leaf({}, {1}, "s")}, 0.1), "parameter 's' is a scalar; give it the shape [1]");
     EXPECT_ERROR(nn::Sgd({x}, 0.1).step(), "parameter 'x' [4, 3] has no gradient");

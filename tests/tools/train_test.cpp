@@ -1,4 +1,7 @@
 // tw train, as users run it.
+#include <cmath>
+#include <sstream>
+
 #include "tests/tools/tw_program.h"
 
 namespace {
@@ -29,6 +32,53 @@ TEST_F(Tw, TrainsNetworks) {
     EXPECT_THAT(chars.out, AllOf(HasSubstr("4 steps in "), HasSubstr(" nats a character on ")));
 }
 
+/// Adjoints in f16: losses are scaled. 65536 is too much for no network here, or halved where it is.
+TEST_F(Tw, TrainsInF16) {
+    for (const std::string network : {"mlp", "cnn", "chars"}) {
+        const std::string run = "train " + network + " --small --device emulated --values f16 --every 1 ";
+        const Outcome trained = tw(run + "--steps 12 --loss " + (folder_ / "loss").string());
+        ASSERT_EQ(trained.status, 0) << trained.err;
+        EXPECT_THAT(trained.out, testing::ContainsRegex("loss scale [0-9]+ at last; [0-9]+ of 12 steps were skipped"));
+        const size_t at = trained.out.find("loss scale ");
+        const double scale = std::stod(trained.out.substr(at + 11));
+        const int skipped = std::stoi(trained.out.substr(trained.out.find("at last; ", at) + 9));
+        EXPECT_EQ(scale, std::ldexp(65536.0, -skipped)) << network;
+        std::istringstream rows(content(folder_ / "loss"));
+        std::vector<double> losses;
+        std::string row;
+        for (std::getline(rows, row); std::getline(rows, row);)
+            losses.push_back(std::stod(row.substr(row.find(',') + 1)));
+        ASSERT_EQ(losses.size(), 12u);
+        EXPECT_LT(losses.back(), losses.front()) << network;
+    }
+    EXPECT_THAT(tw("train mlp --small --device emulated --steps 2").out, testing::Not(HasSubstr("loss scale")));
+}
+
+/// Products are sums along rows of one image, rows whose own rows elements of [1, digits] have too.
+TEST_F(Tw, TrainsOnOneImageAStep) {
+    const Outcome trained = tw("train mlp --small --device emulated --batch 1 --steps 2");
+    ASSERT_EQ(trained.status, 0) << trained.err;
+    EXPECT_THAT(trained.out, HasSubstr("2 steps in "));
+}
+
+/// What a checkpoint was made with is what goes on.
+TEST_F(Tw, ResumesNoOtherTraining) {
+    const std::string run = "train mlp --small --device emulated --steps 4 --checkpoint " + (folder_ / "run").string();
+    ASSERT_EQ(tw(run + " --values f16").status, 0);
+    EXPECT_EQ(tw(run + " --values f16 --resume").status, 0);
+    const auto refusal = [&](const std::string& options) { return tw(run + " --resume " + options).err; };
+    EXPECT_THAT(refusal("--values f16 --seed 2"),
+                AllOf(HasSubstr("is a checkpoint of another training, and nothing was loaded: seed is 2 here, and 1 in "
+                                "the file"),
+                      HasSubstr("go on with what was saved")));
+    EXPECT_THAT(refusal(""), AllOf(HasSubstr("values is f32 here, and f16 in the file"),
+                                   HasSubstr("'loss_scale.0' f32 [] is in the file alone")));
+    EXPECT_THAT(refusal("--values bf16"), HasSubstr("values is bf16 here, and f16 in the file"));
+    EXPECT_THAT(refusal("--values f16 --batch 8"), HasSubstr("batch is 8 here, and as the network says in the file"));
+    EXPECT_THAT(tw("train cnn" + run.substr(9) + " --values f16 --resume").err,
+                HasSubstr("network is cnn --small here, and mlp --small in the file"));
+}
+
 /// Killed behind a checkpoint, and called again.
 TEST_F(Tw, ResumesTraining) {
     const std::string run = "train cnn --small --device emulated --steps 12 --save-every 4 --checkpoint ";
@@ -46,6 +96,9 @@ TEST_F(Tw, ResumesTraining) {
 
 TEST_F(Tw, SaysWhyItDoesNotTrain) {
     EXPECT_EQ(tw("train lstm").status, 2);
+    const Outcome values = tw("train mlp --values f8");
+    EXPECT_EQ(values.status, 2);
+    EXPECT_THAT(values.err, HasSubstr("--values"));
     EXPECT_THAT(tw("train mlp --resume --small --device emulated").err, HasSubstr("name it with --checkpoint FILE"));
     EXPECT_THAT(tw("train chars --small --device emulated --text /nonexistent/text").err,
                 HasSubstr("train: cannot read /nonexistent/text; name text files that exist"));
@@ -56,7 +109,7 @@ TEST_F(Tw, SaysWhyItDoesNotTrain) {
                 HasSubstr("train: a batch of 100000 images; there are 1438 to learn from"));
     EXPECT_THAT(tw("train mlp --small --device emulated --steps 10 --rate 1e30").err, HasSubstr("take a lower --rate"));
     EXPECT_THAT(tw("train mlp --small --device emulated --steps 2 --loss /nonexistent/loss").err,
-                HasSubstr("train: cannot write /nonexistent/loss; name a file in a folder that exists and has room"));
+                HasSubstr("cannot write /nonexistent/loss; name a file in a folder that exists and has room"));
 }
 
 }  // namespace

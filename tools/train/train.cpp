@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -13,11 +14,11 @@
 #include "ops/step/explain_step.h"
 #include "ops/step/memory_map.h"
 #include "support/error.h"
+#include "support/loss_curve.h"
 #include "support/progress.h"
 #include "tools/commands.h"
 #include "tools/numbers.h"
 #include "tools/output.h"
-#include "tools/train/loss_curve.h"
 #include "tools/train/model.h"
 
 namespace tw {
@@ -43,6 +44,8 @@ Recipe recipe_of(const std::string& network) {
     return {make_chars, 1000, 30, 3e-3, 0.1};
 }
 
+Type type_of_values(const std::string& name) { return name == "bf16" ? bf16 : name == "f16" ? f16 : f32; }
+
 class Training {
 public:
     Training(const TrainOptions& options, const std::shared_ptr<Device>& device)
@@ -58,21 +61,15 @@ public:
         if (options_.rate == 0) options_.rate = recipe_.rate;
         print("{}: {}\n", options_.network, model_->description());
         const auto begin = std::chrono::steady_clock::now();
-        step_ = nn::compile(backend_,
-                            [&] {
-                                const nn::Tensor loss = model_->loss();
-                                nn::backward(loss);
-                                adamw_.step();
-                                return std::vector{loss};
-                            },
-                            {.mixed = {.values = options_.values == "bf16" ? bf16 : f32}});
+        if (options_.values == "f16") scale_.emplace(backend_);
+        step_ = nn::compile(backend_, [&] { return std::vector{declare_step()}; },
+                            {.mixed = {.values = type_of_values(options_.values)}});
         print("{} parameters; a step is {} kernels in one launch, planned and compiled in {:.1f} s\n", num_parameters(),
               step_.plan().num_kernels(), seconds_since(begin));
         if (options_.explain)
             print("{}{}{}", step_.plan().text(), explain(step_.plan(), {.sorted = true}), memory_map(step_.plan()));
         if (!options_.memory.empty()) write_memory_picture(options_.memory, step_.plan());
-        kept_.add("parameters", model_->parameters()).add("adamw", adamw_.states()).add("states", model_->states());
-        kept_.add("step", done_);
+        keep_all();
     }
 
     Score run() {
@@ -100,6 +97,7 @@ public:
             print("{} steps in {:.1f} s, {:.3f} ms each; loss {:.4f} at first, {:.4f} at last\n", done_ - first,
                   seconds, seconds / static_cast<double>(done_ - first) * 1e3, curve_.front().second,
                   curve_.back().second);
+        if (scale_) print("{}\n", scale_text());
         if (!options_.csv.empty()) write_csv(options_.csv, curve_);
         if (!options_.svg.empty()) write_svg(options_.svg, curve_, options_.network + ": loss");
         const Score score = model_->score();
@@ -108,6 +106,33 @@ public:
     }
 
 private:
+    nn::Tensor declare_step() {
+        const nn::Tensor loss = model_->loss();
+        nn::backward(scale_ ? (*scale_)(loss) : loss);
+        if (scale_) {
+            adamw_.step(*scale_);
+            scale_->step();
+        } else {
+            adamw_.step();
+        }
+        return loss;
+    }
+    void keep_all() {
+        kept_.add("parameters", model_->parameters()).add("adamw", adamw_.states()).add("states", model_->states());
+        if (scale_) kept_.add("loss_scale", scale_->states());
+        kept_.add("step", done_);
+        const ModelOptions& model = options_.model;
+        kept_.add_setting("network", options_.network + (model.small ? " --small" : ""));
+        kept_.add_setting("values", options_.values).add_setting("seed", std::to_string(model.seed));
+        kept_.add_setting("batch", model.batch > 0 ? std::to_string(model.batch) : "as the network says");
+    }
+    /// The optimizer counts the steps that it makes; gradients that overflowed are none.
+    std::string scale_text() const {
+        const auto number = [](const nn::Tensor& tensor) { return tensor.to_host().at({}).real; };
+        const int64_t made = static_cast<int64_t>(number(adamw_.states().back()));
+        return fmt::format("loss scale {} at last; {} of {} steps were skipped, as gradients overflowed",
+                           number(scale_->value()), done_ - made, done_);
+    }
     static double seconds_since(std::chrono::steady_clock::time_point begin) {
         return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     }
@@ -142,6 +167,7 @@ private:
     std::shared_ptr<nn::Backend> backend_;
     std::unique_ptr<TrainedModel> model_;
     nn::AdamW adamw_;
+    std::optional<nn::LossScale> scale_;
     nn::CompiledStep step_;
     nn::Checkpoint kept_;
     int64_t done_ = 0;
@@ -160,8 +186,8 @@ void add_options(CLI::App* command, TrainOptions& options) {
     command->add_option("--rate", options.rate, "the highest, of AdamW")->check(positive_real());
     command->add_option("--weight-decay", options.weight_decay, "of AdamW")->check(CLI::NonNegativeNumber);
     command->add_option("--seed", options.model.seed, "of weights and batches")->check(seed_number());
-    command->add_option("--values", options.values, "activations and adjoints, f32 or bf16")
-        ->check(CLI::IsMember({"f32", "bf16"}));
+    command->add_option("--values", options.values, "activations and adjoints: f32, bf16, or f16 with scaled losses")
+        ->check(CLI::IsMember({"f32", "bf16", "f16"}));
     command->add_flag("--small", options.model.small, "a network that the emulator trains in seconds");
     command->add_option("--text", options.model.texts, "chars: files to learn, in place of the project's documents");
     command->add_option("--loss", options.csv, "a file for step and loss, comma-separated");

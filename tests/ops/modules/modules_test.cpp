@@ -371,7 +371,7 @@ TEST_P(Modules, RefuseNamesAndShapes) {
     EXPECT_ERROR(module.register_module("b", other), "Module: 'b' has been registered before");
     EXPECT_ERROR(module.register_parameter("p", Tensor()), "Module: parameter 'p' is an undefined tensor; make it");
     EXPECT_ERROR(module.register_buffer("p", Tensor()), "Module: buffer 'p' is an undefined tensor; make it first");
-    EXPECT_ERROR(module.register_parameter("p", number), "gradients are computed for f32 tensors only");
+    EXPECT_ERROR(module.register_parameter("p", number), "gradients are computed for floats only");
     module.register_module("m", other);
     EXPECT_ERROR(other.register_module("n", module), "Module: 'n' is this module, or has it inside");
     EXPECT_EQ(module.named_parameters().size(), 0u);

@@ -136,6 +136,35 @@ TEST(Checkpoint, RefusesWhatItCannotName) {
     EXPECT_ERROR(checkpoint.add("t", rounded), "'t' is tf32, and safetensors files have no name");
 }
 
+TEST(Checkpoint, KnowsWhatATrainingWasMadeWith) {
+    const FileFolder folder;
+    int64_t step = 5;
+    const auto checkpoint_of = [&](const std::map<std::string, std::string>& settings) {
+        Checkpoint checkpoint;
+        checkpoint.add("step", step);
+        for (const auto& [name, value] : settings) checkpoint.add_setting(name, value);
+        return checkpoint;
+    };
+    checkpoint_of({{"seed", "1"}, {"values", "f32"}}).save(folder / "file");
+    checkpoint_of({}).save(folder / "older");
+    step = 7;
+    EXPECT_ERROR(checkpoint_of({{"seed", "2"}, {"values", "f32"}}).load(folder / "file"),
+                 "is a checkpoint of another training, and nothing was loaded: seed is 2 here, and 1 in the file; go "
+                 "on with what was saved");
+    EXPECT_ERROR(checkpoint_of({{"seed", "1"}}).load(folder / "older"), "seed is 1 here, and the file does not say");
+    EXPECT_EQ(step, 7);
+    checkpoint_of({{"seed", "1"}, {"values", "f32"}}).load(folder / "file");
+    EXPECT_EQ(step, 5);
+    Checkpoint twice = checkpoint_of({{"seed", "1"}});
+    EXPECT_ERROR(twice.add_setting("seed", "1"),
+                 "Checkpoint: the setting 'seed' has been added before; give each a name of its own");
+    EXPECT_ERROR(twice.add_setting("tilewright", "1"), "the setting 'tilewright' has been added before");
+    const std::string foreign =
+        safetensors_text(R"({"step":{"dtype":"U64","shape":[],"data_offsets":[0,8]}})", std::string(8, '\1'));
+    put_text(folder / "foreign", foreign);
+    EXPECT_ERROR(checkpoint_of({}).load(folder / "foreign"), "'step' is i64 [] here, and U64 [] in the file");
+}
+
 TEST(Checkpoint, LeavesTheFileWhenItCannotBeSaved) {
     const auto backend = std::make_shared<Backend>(open_device("emulated"));
     const Tensor w(backend, f32, {2}, "weight");
@@ -166,18 +195,18 @@ TEST(Checkpoint, ChangesNothingUnlessAllFits) {
     const HostArray bias = host_array(bf16, {3}), number = host_array(i64, {}), rows = host_array(i32, {4});
     const std::string of_another = "/file: is a checkpoint of another training, and nothing was loaded: ";
     EXPECT_ERROR(load({{"w", ones}, {"b", bias}, {"step", number}}),
-                 of_another + "'order' i32 [4] is not in the file; add what was saved");
+                 of_another + "'order' i32 [4] is not in the file; go on with what was saved");
     EXPECT_ERROR(load({{"w", ones}, {"b", bias}, {"step", number}, {"order", rows}, {"ema\n", ones}}),
-                 of_another + "'ema\\n' f32 [2, 3] is in the file alone; add what was saved");
+                 of_another + "'ema\\n' f32 [2, 3] is in the file alone; go on with what was saved");
     EXPECT_ERROR(load({{"w", ones}, {"b", host_array(f16, {3})}, {"step", number}, {"order", host_array(i32, {5})}}),
                  of_another +
                      "'b' is bf16 [3] here, and f16 [3] in the file; 'order' is i32 [4] here, and i32 [5] in "
-                     "the file; add what was saved");
+                     "the file; go on with what was saved");
     EXPECT_ERROR(load({{"w", ones}, {"b", bias}, {"step", host_array(i64, {1})}, {"order", rows}}),
                  of_another + "'step' is i64 [] here, and i64 [1] in the file");
     std::vector<std::pair<std::string, HostArray>> many{{"w", ones}, {"b", bias}, {"step", number}, {"order", rows}};
     for (int k = 0; k < 10; ++k) many.emplace_back(fmt::format("other.{}", k), number);
-    EXPECT_ERROR(load(many), "'other.7' i64 [] is in the file alone; and 2 more; add what was saved");
+    EXPECT_ERROR(load(many), "'other.7' i64 [] is in the file alone; and 2 more; go on with what was saved");
     write_safetensors(folder / "cut", {{"w", ones}, {"b", bias}, {"step", number}, {"order", rows}});
     const std::string whole = file_text(folder / "cut");
     for (size_t bytes = 0; bytes < whole.size(); ++bytes) {

@@ -109,10 +109,52 @@ TEST(SafetensorsRefusals, NameKeys) {
                  "model: 'w': has no dtype; write the file again");
     EXPECT_ERROR(read_header(R"({"w":{"dtype":"U8","data_offsets":[0,0]}})"), "'w': has no shape");
     EXPECT_ERROR(read_header(R"({"w":{"dtype":"U8","shape":[0]}})"), "'w': has no data_offsets");
-    EXPECT_ERROR(read_header(R"({"w":{"dtype":"I16","shape":[0],"data_offsets":[0,0]}})"),
-                 "model: 'w': no tensor here has dtype 'I16'; convert it to one of BOOL, I8, U8, I32, U32, I64, F16, "
+    EXPECT_ERROR(read_header(R"({"w":{"dtype":"F4","shape":[0],"data_offsets":[0,0]}})"),
+                 "model: 'w': no tensor here has dtype 'F4'; convert it to one of BOOL, I8, U8, I32, U32, I64, F16, "
                  "BF16, F8_E4M3, F32, F8_E5M2, F64");
     EXPECT_ERROR(read_header(R"({"w":{"dtype":"f32","shape":[0],"data_offsets":[0,0]}})"), "has dtype 'f32'");
+}
+
+/// A file with dtypes that no type here is opens, and says which tensor it is when that is asked for.
+TEST(SafetensorsRefusals, NameTensorsOfOtherTypes) {
+    for (const auto& [dtype, bytes] :
+         std::map<std::string, int>{{"I16", 2}, {"U16", 2}, {"U64", 8}, {"C64", 8}, {"F8_E8M0", 1}}) {
+        const std::string data = std::string(static_cast<size_t>(2 * bytes), '\5') + "\1\2";
+        const auto header = [&](int64_t end) {
+            return safetensors_text(fmt::format(R"({{"w":{{"dtype":"{}","shape":[2],"data_offsets":[0,{}]}},)"
+                                                R"("x":{{"dtype":"U8","shape":[2],"data_offsets":[{},{}]}}}})",
+                                                dtype, end, end, end + 2),
+                                    data);
+        };
+        const std::string text = header(2 * bytes), other = header(2 * bytes + 1);
+        const Safetensors file(text_bytes(text), "model");
+        EXPECT_EQ(file.array("x").at({1}).integer, 2);
+        EXPECT_EQ(file.bytes("w").size(), 2u * bytes);
+        EXPECT_EQ(file.entry("w").type_text(), dtype);
+        EXPECT_ERROR(file.array("w"), fmt::format("model: 'w' is {}, which no tensor here can be; convert it to one of "
+                                                  "BOOL, I8, U8, I32, U32, I64, F16, BF16, F8_E4M3, F32, F8_E5M2, F64, "
+                                                  "or take its bytes()",
+                                                  dtype));
+        EXPECT_ERROR(Safetensors(text_bytes(other), "model"),
+                     fmt::format("'w': {} [2] has {} bytes, and data_offsets [0, {}] hold {}", dtype, 2 * bytes,
+                                 2 * bytes + 1, 2 * bytes + 1));
+    }
+}
+
+/// All types of others that are types here: of two elements each, the second one known.
+TEST(SafetensorsRefusals, AreNoneOfTheTypesThatThereAre) {
+    const auto element = [](const std::string& dtype, const std::string& bytes) {
+        const std::string text = safetensors_text(
+            fmt::format(R"({{"w":{{"dtype":"{}","shape":[2],"data_offsets":[0,{}]}}}})", dtype, bytes.size()), bytes);
+        return Safetensors(text_bytes(text), "model").array("w").at({1});
+    };
+    EXPECT_EQ(element("BOOL", std::string("\0\1", 2)).integer, 1);
+    EXPECT_EQ(element("I8", "\1\xfe").integer, -2);
+    EXPECT_EQ(element("U8", "\1\xfe").integer, 254);
+    EXPECT_EQ(element("I32", std::string("\0\0\0\0\xfe\xff\xff\xff", 8)).integer, -2);
+    EXPECT_EQ(element("U32", std::string("\0\0\0\0\xfe\xff\xff\xff", 8)).integer, 4294967294);
+    EXPECT_EQ(element("I64", std::string(8, '\0') + "\xfe" + std::string(7, '\xff')).integer, -2);
+    EXPECT_EQ(element("F64", std::string(14, '\0') + "\xf8\x3f").real, 1.5);
 }
 
 /// Names are the file's: they come shortened, and without what a terminal would obey.

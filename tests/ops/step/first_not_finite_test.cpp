@@ -7,7 +7,9 @@
 #include <gmock/gmock.h>
 
 #include "ops/check.h"
+#include "ops/step/explain_step.h"
 #include "tests/ops/step/small_steps.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/on_device.h"
 
 namespace tw {
@@ -57,6 +59,33 @@ TEST_P(FirstNotFinite, IsFoundAndNothingChanges) {
     ASSERT_TRUE(given);
     EXPECT_FALSE(given->group);
     EXPECT_THAT(given->text(), HasSubstr("the step is given nan at [1, 2] of y"));
+}
+
+/// An index that leads outside of a table stops the step behind a group that has overwritten its input.
+TEST_P(FirstNotFinite, PutsBackWhatAStepOverwroteThatDidNotEnd) {
+    if (device_->kind() != DeviceKind::Emulated) GTEST_SKIP() << "a GPU is lost by a kernel that leaves its memory";
+    const int64_t rows = 16;
+    const Tensor w = input("w", f32, {rows, rows}), table = input("table", f32, {rows}), at = input("at", i32, {rows});
+    const Tensor next = compute("next", {rows, rows}, [&](Expr i, Expr j) { return 0.5 * w(i, j); });
+    const Tensor z = product_of_rows("z", next, next);
+    const Axis k = reduce_axis("k", rows);
+    const Tensor found =
+        compute("found", {rows}, [&](Expr i) { return table(cast(i64, at(i))) * reduce_max(z(i, k), k); });
+    const PlannedStep step(plan_step({{next, found}, {{next, w}}}, target("sm_90a")), device_);
+    HostArray weights = host_array(f32, {rows, rows}), elements = host_array(f32, {rows}),
+              ids = host_array(i32, {rows});
+    fill_uniform(weights, 1, 2, random_());
+    fill_uniform(elements, 1, 2, random_());
+    ids.set({5}, make_value(i32, int64_t{1} << 20));
+    step.set("w", weights);
+    step.set("table", elements);
+    step.set("at", ids);
+    EXPECT_ERROR(first_not_finite(step), "out of bounds");
+    EXPECT_EQ(step.get("w").bytes, weights.bytes);
+    EXPECT_ERROR(measured_costs(step, 1), "out of bounds");
+    EXPECT_EQ(step.get("w").bytes, weights.bytes);
+    EXPECT_ERROR(step.run(), "out of bounds");
+    EXPECT_NE(step.get("w").bytes, weights.bytes) << "a step that stops before it overwrites tests nothing";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// One operation that overwrites tensors, as updates of optimizers are: declared once for kernels that run now and for
-// steps that are written down.
+// One operation that overwrites tensors, as an optimizer's update, a count of calls or a loss scale does: declared once
+// for kernels that run now and for steps that are written down.
 #pragma once
 #include <functional>
 #include <string>
@@ -25,10 +25,11 @@ public:
 
     /// Enqueues the operation, or writes it down while a step is captured; returns what else is made. What is
     /// read, if it is as many tensors as in the last call, has the types and shapes of those. The kernel is built once
-    /// for each backend and declaration.
+    /// for each backend and declaration. Once, in what a checkpoint makes again (tape/made_again.h).
     std::vector<Tensor> run(const std::vector<NamedTensor>& read);
 
 private:
+    std::vector<Tensor> run_now(const std::vector<NamedTensor>& read);
     std::vector<Tensor> write_down(Capture& capture, const std::vector<NamedTensor>& read) const;
     const Executable& build_for(const std::vector<NamedTensor>& read) const;
 

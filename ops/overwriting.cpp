@@ -1,6 +1,7 @@
-#include "ops/optimizers/overwriting.h"
+#include "ops/overwriting.h"
 
 #include "ops/capture.h"
+#include "ops/tape/made_again.h"
 #include "schedules/choose_in_place.h"
 #include "schedules/declaration_text.h"
 
@@ -27,6 +28,11 @@ Overwriting::Overwriting(std::vector<NamedTensor> overwritten, Declare declare)
 std::vector<Tensor> Overwriting::run(const std::vector<NamedTensor>& read) {
     const std::shared_ptr<Backend>& backend = overwritten_.at(0).tensor.backend();
     if (Capture* capture = backend->capture()) return write_down(*capture, read);
+    return made_once([&] { return run_now(read); });
+}
+
+std::vector<Tensor> Overwriting::run_now(const std::vector<NamedTensor>& read) {
+    const std::shared_ptr<Backend>& backend = overwritten_.at(0).tensor.backend();
     for (const NamedTensor& named : read) named.tensor.require_data();
     if (!built_ || num_read_ != read.size()) built_ = &build_for(read);
     num_read_ = read.size();

@@ -1,4 +1,4 @@
-#include "tools/train/loss_curve.h"
+#include "support/loss_curve.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,8 +14,7 @@ namespace {
 void write_text(const std::string& path, const std::string& text) {
     std::ofstream file(path, std::ios::binary);
     file << text;
-    if (!file.flush())
-        throw_error(Error, "train: cannot write {}; name a file in a folder that exists and has room", path);
+    if (!file.flush()) throw_error(Error, "cannot write {}; name a file in a folder that exists and has room", path);
 }
 
 /// Finite losses from the lowest to the highest, with room around; a tick for each power of 2 between.
