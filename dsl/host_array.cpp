@@ -58,14 +58,15 @@ int64_t HostArray::num_elements() const {
 }
 
 int64_t HostArray::offset(const std::vector<int64_t>& indices) const {
-    internal_check(indices.size() == shape.size(), "{} indices of an array of {} dimensions", indices.size(),
-                   shape.size());
+    bool is_there = indices.size() == shape.size();
     int64_t place = 0;
-    for (size_t d = 0; d < shape.size(); ++d) {
-        internal_check(indices[d] >= 0 && indices[d] < shape[d], "element {} of an array of shape {}",
-                       indices_text(indices), indices_text(shape));
+    for (size_t d = 0; is_there && d < shape.size(); ++d) {
+        is_there = indices[d] >= 0 && indices[d] < shape[d];
         place += indices[d] * strides[d];
     }
+    if (!is_there)
+        throw_error(Error, "an array of shape {} has no element {}; give an index from 0 on for each dimension",
+                    indices_text(shape), indices_text(indices));
     return place;
 }
 

@@ -39,7 +39,7 @@ std::vector<int64_t> extents_of(const tw::Tensor& x) {
 
 Type computed_type(Type type) { return info(type).is_storage_only ? f32 : type; }
 
-void check_one_type(const std::string& who, const Tensor& x, const Tensor& y, std::source_location where) {
+void check_one_type(std::string_view who, const Tensor& x, const Tensor& y, std::source_location where) {
     user_check(x.type() == y.type(), where, "{}: x is {}, y {}; give two of one type, cast() makes one of another", who,
                name_of(x.type()), name_of(y.type()));
 }

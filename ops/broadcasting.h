@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <source_location>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ops/autograd.h"
@@ -22,7 +23,7 @@ std::vector<int64_t> extents_of(const tw::Tensor& x);
 Type computed_type(Type type);
 
 /// Throws Error with both types where they differ.
-void check_one_type(const std::string& who, const Tensor& x, const Tensor& y, std::source_location where);
+void check_one_type(std::string_view who, const Tensor& x, const Tensor& y, std::source_location where);
 /// Throws Error unless x is a float.
 void check_float(const std::string& who, const Tensor& x, std::source_location where);
 /// `dim` from 0 on, which counts from the end if negative. Throws Error with the shape if there is none.

@@ -98,6 +98,7 @@ std::vector<WarpgroupTiles> candidates(const TensorProductShape& shape) {
         add({.block_m = 256, .block_n = n, .warpgroups = 2});
     }
     add({.block_m = 192, .block_n = 96, .warpgroups = 3});
+    if (shape.m > 512 && shape.n > 256) add({.block_m = 128, .block_n = 256, .warpgroups = 2, .cluster = 2});
     if (exact_terms(shape)) add({.block_m = 192, .block_n = 128, .warpgroups = 3});
     add({.block_m = 128, .block_n = 128, .warpgroups = 1, .ping_pong = 2});
     for (int cluster : {1, 2})
@@ -212,7 +213,9 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     double share = share_of(t.ping_pong > 1 ? 2 : t.warpgroups, t.swap ? t.block_m : t.block_n);
     if (t.block_m == 256) share = share_of(t.warpgroups, std::min<int64_t>(2 * t.block_n, 256));
     if (t.warpgroups == 3) share = 0.84;
-    if (t.stages <= 3 && (t.block_m != 256 || t.stages == 2)) share -= t.stages == 2 ? 0.22 : 0.11;  // to run ahead
+    if (t.stages <= 3) share -= t.stages == 2 ? 0.22 : t.block_m == 256 ? 0.04 : 0.11;  // to run ahead
+    // Pairs that share what they load spend less of the power that bounds long products.
+    if (t.cluster == 2 && t.warpgroups == 2) share += 0.02;
     const double row = as_double(k * bytes_of(shape.operand));
     double load =
         loading_cycles(as_double(t.block_m / t.cluster_columns) * row, t.block_m, !shape.transpose_a, shape.operand) +

@@ -156,7 +156,7 @@ std::optional<Tensor> reshaped_from(const Operation& view) {
     const Read* read = view.outputs[0].body.as<Read>();
     if (!read || read->guarded || !read->operation->strides.empty()) return {};
     const auto to = numbers_of(view.shape), from = numbers_of(read->operation->shape);
-    if (!to || !from || product_of(*to) != product_of(*from)) return {};
+    if (!to || !from || product_of(*to) == 0 || product_of(*to) != product_of(*from)) return {};
     const std::vector<Expr> expected = reshaped_indices(view.axes, *to, *from);
     const bool is_written_so = std::ranges::equal(
         read->indices, expected, [](const Expr& a, const Expr& b) { return equal(simplify(a), simplify(b)); });

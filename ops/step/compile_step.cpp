@@ -35,6 +35,12 @@ StepPlan plan(const std::shared_ptr<Backend>& backend, const std::function<std::
     return CapturedStep(*backend, step, where).planned(*backend, options, target, where);
 }
 
+const PlannedStep& CompiledStep::planned() const {
+    if (!step_)
+        throw_error(Error, "compiled step: nothing has been compiled into it; assign it what nn::compile() returns");
+    return *step_;
+}
+
 CompiledStep compile(const std::shared_ptr<Backend>& backend, const std::function<std::vector<Tensor>()>& step,
                      const StepOptions& options, std::source_location where) {
     CapturedStep captured(*backend, step, where);

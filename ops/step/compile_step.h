@@ -23,13 +23,14 @@ class CompiledStep {
 public:
     /// All launches, without waiting. Tensors from outside that the step reads are read where they lie: what was copied
     /// to them since counts.
-    void run() const { step_->run(); }
+    void run() const { planned().run(); }
     /// What the function returned; they hold what the last run made.
     const std::vector<Tensor>& results() const { return results_; }
-    const PlannedStep& planned() const { return *step_; }
-    const StepPlan& plan() const { return step_->plan(); }
+    /// Throws Error if nothing has been compiled.
+    const PlannedStep& planned() const;
+    const StepPlan& plan() const { return planned().plan(); }
     /// What each kernel costs, as predicted and as measured (explain_step.h).
-    std::string explain(const ExplainOptions& options = {}, TW_HERE) const { return step_->explain(options, where); }
+    std::string explain(const ExplainOptions& options = {}, TW_HERE) const { return planned().explain(options, where); }
 
 private:
     friend CompiledStep compile(const std::shared_ptr<Backend>& backend,

@@ -58,6 +58,8 @@ void go_back_to(const Ids& asked, const std::vector<Tensor>& computed, Adjoints&
             const std::vector<Tensor> inside = made_again(*output, "gradients");
             adjoints.emplace(Tape::id(inside.back()), adjoint);
             go_back_to(towards, inside, adjoints);
+            // What is made next may have their addresses.
+            for (const Tensor& tensor : inside) adjoints.erase(Tape::id(tensor));
             continue;
         }
         std::vector<Tensor> operands = node.inputs;

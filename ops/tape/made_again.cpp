@@ -14,6 +14,7 @@ struct CallUnderWay {
     std::vector<std::vector<Tensor>>* first = nullptr;        // where it writes what it makes once,
     const std::vector<std::vector<Tensor>>* again = nullptr;  // or reads it
     size_t next = 0;
+    uint64_t began = 0;  // the number of the next call then
     CallUnderWay* around = nullptr;
 };
 thread_local CallUnderWay* innermost = nullptr;
@@ -49,7 +50,7 @@ Tensor MadeAgain::call() {
 
 Tensor MadeAgain::call_again() const {
     const GradScope on_the_tape(true);
-    const UnderWay scope({.again = &once});
+    const UnderWay scope({.again = &once, .began = Node::next_number()});
     return f(inputs);
 }
 
@@ -59,6 +60,12 @@ std::vector<Tensor> made_once(const std::function<std::vector<Tensor>()>& run) {
     const std::vector<Tensor> made = from ? next_of(*from) : run();
     for (CallUnderWay* call = innermost; call != from; call = call->around) call->first->push_back(made);
     return made;
+}
+
+bool is_older_than_call_again(const Tensor& tensor) {
+    const CallUnderWay* again = innermost;
+    while (again && !again->again) again = again->around;
+    return again && (!tensor.creator() || tensor.creator()->number < again->began);
 }
 
 std::vector<Tensor> made_again(const Tensor& output, const char* who) {

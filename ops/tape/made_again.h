@@ -24,6 +24,9 @@ struct MadeAgain {
 /// gets what was made the first time, and nothing is overwritten twice. Throws Error if there was none then.
 std::vector<Tensor> made_once(const std::function<std::vector<Tensor>()>& run);
 
+/// Whether a part is being made again that had the tensor before it began, so that it has got the part's hooks already.
+bool is_older_than_call_again(const Tensor& tensor);
+
 /// What has been made between the node's inputs and its output, made again, producers first; the last one is the
 /// output. Throws Error if that is of other tensors than the node, or of another shape.
 std::vector<Tensor> made_again(const Tensor& output, const char* who);

@@ -83,6 +83,7 @@ HookHandle Tensor::on_gradient(GradientHook hook) const {
         state_->symbol = capture->made(backend(), hooked(symbol(), name(), state_->hooks, backend()), name()).symbol();
     }
     GradientHooks& hooks = *state_->hooks;
+    if (is_older_than_call_again(*this)) return {};
     hooks.calls.emplace(hooks.next, std::move(hook));
     return {state_->hooks, hooks.next++};
 }

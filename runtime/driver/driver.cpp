@@ -59,15 +59,30 @@ std::string_view to_string(DeviceKind kind) {
     return "?";
 }
 
-uint64_t Buffer::pointer() const { return state_->pointer; }
-int64_t Buffer::bytes() const { return state_->bytes; }
-const std::string& Buffer::name() const { return state_->name; }
-bool Buffer::owning() const { return state_->kind == State::Kind::Owned; }
-const std::shared_ptr<Device>& Buffer::device() const { return state_->device; }
+namespace {
+
+/// What the handle is of. Throws Error if it is of nothing.
+template <class State>
+State& state_of(const std::shared_ptr<State>& state, const char* what) {
+    if (!state)
+        throw_error(LaunchError,
+                    "{}: it is of nothing yet; assign it one that a device has made, and read what a captured or "
+                    "recorded step makes by its results, behind run()",
+                    what);
+    return *state;
+}
+
+}  // namespace
+
+uint64_t Buffer::pointer() const { return state_of(state_, "buffer").pointer; }
+int64_t Buffer::bytes() const { return state_of(state_, "buffer").bytes; }
+const std::string& Buffer::name() const { return state_of(state_, "buffer").name; }
+bool Buffer::owning() const { return state_of(state_, "buffer").kind == State::Kind::Owned; }
+const std::shared_ptr<Device>& Buffer::device() const { return state_of(state_, "buffer").device; }
 
 void Buffer::check_range(const char* what, int64_t offset, int64_t bytes) const {
     // By subtraction: offset + bytes could wrap.
-    if (offset < 0 || bytes < 0 || offset > state_->bytes || bytes > state_->bytes - offset)
+    if (offset < 0 || bytes < 0 || offset > this->bytes() || bytes > state_->bytes - offset)
         throw_error(LaunchError, "{}: bytes [{}, {} + {}) are not in buffer '{}' of {} bytes", what, offset, offset,
                     bytes, state_->name, state_->bytes);
 }
@@ -86,13 +101,13 @@ void Buffer::copy_to_host(void* to, int64_t offset, int64_t bytes) const {
 }
 
 void Buffer::write_span(const void* from, int64_t bytes) const {
-    if (bytes != state_->bytes)
+    if (bytes != this->bytes())
         throw_error(LaunchError, "write: {} bytes for buffer '{}' of {} bytes", bytes, state_->name, state_->bytes);
     copy_from_host(from);
 }
 
 void Buffer::fill(uint8_t value) const {
-    if (state_->bytes > 0) state_->device->fill_memory(state_->pointer, value, state_->bytes);
+    if (bytes() > 0) state_->device->fill_memory(state_->pointer, value, state_->bytes);
 }
 
 Buffer Buffer::view(int64_t offset, int64_t bytes, std::string name) const {
@@ -111,16 +126,29 @@ void Device::encode_tensor_map(const emulator::TensorMapBits&, void*) {
     throw_error(LaunchError, "{} has no tensor maps; open \"cuda\" or \"emulated\"", name());
 }
 
-void Stream::synchronize() const { state_->device->wait_stream(state_->handle); }
-void Stream::wait(const Event& event) const { state_->device->stream_wait_event(state_->handle, event.state_->handle); }
-void* Stream::handle() const { return state_->handle; }
-bool Stream::owning() const { return state_->owned; }
+void Stream::synchronize() const {
+    const State& stream = state_of(state_, "stream");
+    stream.device->wait_stream(stream.handle);
+}
+void Stream::wait(const Event& event) const {
+    const State& stream = state_of(state_, "stream");
+    stream.device->stream_wait_event(stream.handle, state_of(event.state_, "event").handle);
+}
+void* Stream::handle() const { return state_of(state_, "stream").handle; }
+bool Stream::owning() const { return state_of(state_, "stream").owned; }
 
-void Event::record(const Stream& stream) const { state_->device->record_event(state_->handle, stream.state_->handle); }
-void Event::synchronize() const { state_->device->wait_event(state_->handle); }
-void* Event::handle() const { return state_->handle; }
+void Event::record(const Stream& stream) const {
+    const State& event = state_of(state_, "event");
+    event.device->record_event(event.handle, state_of(stream.state_, "stream").handle);
+}
+void Event::synchronize() const {
+    const State& event = state_of(state_, "event");
+    event.device->wait_event(event.handle);
+}
+void* Event::handle() const { return state_of(state_, "event").handle; }
 double Event::seconds_since(const Event& begin) const {
-    return state_->device->event_seconds(begin.state_->handle, state_->handle);
+    const State& end = state_of(state_, "event");
+    return end.device->event_seconds(state_of(begin.state_, "event").handle, end.handle);
 }
 
 const std::string& Kernel::name() const { return state_->image.name; }
@@ -225,9 +253,15 @@ void Launch::forget_buffers() {
         if (arguments_[index].kind() == Argument::Kind::Buffer) arguments_.set_buffer(index, {});
 }
 
-void Graph::run() const { state_->device->run_graph(*state_, state_->device->default_stream_handle()); }
-void Graph::run(const Stream& stream) const { state_->device->run_graph(*state_, stream.state_->handle); }
-size_t Graph::size() const { return state_->launches.size(); }
+void Graph::run() const {
+    State& graph = state_of(state_, "graph");
+    graph.device->run_graph(graph, graph.device->default_stream_handle());
+}
+void Graph::run(const Stream& stream) const {
+    State& graph = state_of(state_, "graph");
+    graph.device->run_graph(graph, state_of(stream.state_, "stream").handle);
+}
+size_t Graph::size() const { return state_of(state_, "graph").launches.size(); }
 
 void Graph::update(size_t index, const Launch& launch) const {
     if (index >= size()) throw_error(LaunchError, "graph.update({}): it has {} launches", index, size());

@@ -41,6 +41,14 @@ double at(const HostArray& array, const std::vector<int64_t>& indices) {
 
 // What a declaration means.
 
+TEST(HostArrays, HaveNoOtherElements) {
+    const HostArray array = host_array(f32, {2, 3});
+    EXPECT_ERROR(array.at({1}),
+                 "an array of shape [2, 3] has no element [1]; give an index from 0 on for each dimension");
+    EXPECT_ERROR(array.at({1, 3}), "has no element [1, 3]");
+    EXPECT_ERROR(array.at({-1, 0}), "has no element [-1, 0]");
+}
+
 TEST(InterpretPlain, MatrixProduct) {
     Tensor a = input("a", f32, {3, 5}), b = input("b", f32, {5, 2});
     Axis k = reduce_axis("k", 5);

@@ -77,6 +77,19 @@ TEST(BestDevice, SaysWhyItIsNotCuda) {
     }
 }
 
+TEST(Handles, OfNothingSayWhatToDo) {
+    const Stream stream = open_device("emulated")->default_stream();
+    EXPECT_ERROR(Buffer().bytes(), "buffer: it is of nothing yet; assign it one that a device has made");
+    EXPECT_ERROR(Buffer().fill(0), "buffer: it is of nothing yet");
+    EXPECT_ERROR(Buffer().view(0, 0), "buffer: it is of nothing yet");
+    EXPECT_ERROR(Event().record(stream), "event: it is of nothing yet");
+    EXPECT_ERROR(Event().synchronize(), "event: it is of nothing yet");
+    EXPECT_ERROR(stream.wait(Event()), "event: it is of nothing yet");
+    EXPECT_ERROR(Stream().synchronize(), "stream: it is of nothing yet");
+    EXPECT_ERROR(Graph().run(), "graph: it is of nothing yet");
+    EXPECT_ERROR(Graph().size(), "graph: it is of nothing yet");
+}
+
 TEST(NullDevice, PreparesAndRefusesToRun) {
     auto device = open_device("null");
     Buffer x = device->allocate(4 * N, "x"), y = device->allocate(4 * N, "y");

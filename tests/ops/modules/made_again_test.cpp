@@ -135,6 +135,26 @@ TEST_P(MadeAgainTests, ByGradientsAndTwice) {
     EXPECT_EQ(of([&](const Tensor& in) { return checkpoint(cube, in); }), of(cube));
 }
 
+// Of chains, whatever is asked for: what is made again for one part has no place where that of another one was.
+TEST_P(MadeAgainTests, ByGradientsThroughSeveral) {
+    for (int64_t depth = 2; depth < 6; ++depth) {
+        std::vector<Tensor> asked{leaf({Rows, Width}, 1, "x")};
+        for (int64_t k = 0; k < depth; ++k) asked.push_back(leaf({Width, Width}, 2 + static_cast<uint64_t>(k), "w"));
+        const auto of = [&](bool is_again, bool create_graph) {
+            Tensor h = asked[0];
+            for (size_t k = 1; k < asked.size(); ++k) {
+                const auto block = [w = asked[k]](const Tensor& in) { return nn::tanh(matmul(in, w)); };
+                h = is_again ? checkpoint(block, h) : block(h);
+            }
+            std::vector<Values> found;
+            for (const Tensor& each : gradients(sum(h * h), asked, {.create_graph = create_graph}))
+                found.push_back(values_of(each));
+            return found;
+        };
+        for (bool create_graph : {false, true}) EXPECT_EQ(of(true, create_graph), of(false, create_graph)) << depth;
+    }
+}
+
 TEST_P(MadeAgainTests, InARecordedStep) {
     const auto trained = [&](bool is_again) {
         const Tensor x = leaf({Rows, Width}, 1, "x");
@@ -178,6 +198,21 @@ TEST_P(MadeAgainTests, HooksInsideAreCalledOnce) {
     expect_near(values_of(x.grad()), expected, 1e-6, "x");
     EXPECT_EQ(inside, 1);
     EXPECT_EQ(outside, 1);
+}
+
+// Of tensors that were there before, too, although the function is called twice.
+TEST_P(MadeAgainTests, HooksOfWhatIsReadActOnce) {
+    const auto of = [&](bool is_again) {
+        const Tensor x = leaf({Rows}, 1, "x"), w = leaf({Rows}, 2, "w"), h = nn::tanh(x);
+        const auto f = [&](const Tensor& in) {
+            in.on_gradient([](const Tensor& g) { return g * 3; });
+            w.on_gradient([](const Tensor& g) { return g * 0.5; });
+            return in * w;
+        };
+        backward(sum(is_again ? checkpoint(f, h) : f(h)));
+        return std::vector{values_of(x.grad()), values_of(w.grad())};
+    };
+    EXPECT_EQ(of(true), of(false));
 }
 
 TEST_P(MadeAgainTests, RefuseOtherSecondCalls) {

@@ -250,6 +250,13 @@ void fill_any(HostArray& array, fuzz::Random& random) {
     } while (advance(at, array.shape));
 }
 
+TEST(Canonicalise, ViewsOfNothingStay) {
+    const Tensor x = input("x", f32, {5, 0});
+    const Tensor turned = compute("turned", {0, 5}, [&](Expr i, Expr j) { return x(j, i); });
+    EXPECT_FALSE(schedules::reshaped_from(*turned.operation()).has_value());
+    EXPECT_EQ(canonicalise({{turned}}).step.outputs[0].name(), "turned");
+}
+
 TEST(Canonicalise, RandomStepsHaveTheSameBits) {
     const uint64_t seed = fuzz::fuzz_seed();
     const int64_t count = fuzz::number_from_environment("TW_FUZZ_STEPS", 300);

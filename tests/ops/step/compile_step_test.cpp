@@ -165,6 +165,14 @@ TEST(CompileStep, RefusesWhatItCannotWriteDown) {
                  }),
                  "'cross_entropy' is made by a step that was captured, and has no data; return it");
     EXPECT_ERROR(of([&] {
+                     network.step().data().read<float>();
+                     return std::vector<Tensor>();
+                 }),
+                 "buffer: it is of nothing yet; assign it one that a device has made, and read what a captured or "
+                 "recorded step makes by its results");
+    EXPECT_ERROR(CompiledStep().run(),
+                 "compiled step: nothing has been compiled into it; assign it what nn::compile()");
+    EXPECT_ERROR(of([&] {
                      compile(backend, [&] { return std::vector{network.step()}; });
                      return std::vector<Tensor>();
                  }),
