@@ -39,6 +39,16 @@ std::vector<int64_t> extents_of(const tw::Tensor& x) {
 
 Type computed_type(Type type) { return info(type).is_storage_only ? f32 : type; }
 
+Expression of_each(const std::string& name, std::function<Expr(const Expr& x)> each) {
+    return [=](const std::vector<tw::Tensor>& in) {
+        const Type type = in[0].type();
+        return compute(name, {in[0].shape().begin(), in[0].shape().end()}, [&](const std::vector<Expr>& at) {
+            const Expr element = in[0].read({at.begin(), at.end()});
+            return tw::cast(type, each(tw::cast(computed_type(type), element)));
+        });
+    };
+}
+
 void check_one_type(std::string_view who, const Tensor& x, const Tensor& y, std::source_location where) {
     user_check(x.type() == y.type(), where, "{}: x is {}, y {}; give two of one type, cast() makes one of another", who,
                name_of(x.type()), name_of(y.type()));

@@ -1,12 +1,13 @@
 // What calls of several operands have in common: shapes that are broadcast, types, dimensions counted from the end.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <source_location>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "ops/autograd.h"
+#include "ops/operator.h"
 
 namespace tw::nn {
 
@@ -21,6 +22,9 @@ Expr broadcast_element(const tw::Tensor& x, const std::vector<Expr>& at, const s
 std::vector<int64_t> extents_of(const tw::Tensor& x);
 /// What elements and sums of this type are computed in: f32 for storage types.
 Type computed_type(Type type);
+
+/// Declares `each` of the elements of one tensor, of its type and shape, computed in f32 if that is a storage type.
+Expression of_each(const std::string& name, std::function<Expr(const Expr& x)> each);
 
 /// Throws Error with both types where they differ.
 void check_one_type(std::string_view who, const Tensor& x, const Tensor& y, std::source_location where);

@@ -25,19 +25,6 @@ const Operator& linear_operator() {
     return op;
 }
 
-using Each = Expr (*)(const Operand&);
-
-/// One element of the result for each of x.
-Operator elementwise(const std::string& name, Each each) {
-    return Operator(name, [=](const std::vector<tw::Tensor>& in) {
-        const Type type = in[0].type();
-        return compute(name, {in[0].shape().begin(), in[0].shape().end()}, [&](const std::vector<Expr>& at) {
-            const Expr element = in[0].read({at.begin(), at.end()});
-            return tw::cast(type, each(tw::cast(computed_type(type), element)));
-        });
-    });
-}
-
 const Operator& mse_loss_operator() {
     static const Operator op("mse_loss", [](const std::vector<tw::Tensor>& in) {
         std::vector<Axis> axes;
@@ -120,24 +107,24 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, std::so
 }
 
 Tensor relu(const Tensor& x, std::source_location where) {
-    static const Operator op = elementwise("relu", tw::relu);
+    static const Operator op("relu", of_each("relu", tw::relu));
     return op({x}, where);
 }
 Tensor gelu(const Tensor& x, std::source_location where) {
-    static const Operator op = elementwise("gelu", tw::gelu);
+    static const Operator op("gelu", of_each("gelu", tw::gelu));
     return op({x}, where);
 }
 
 Tensor silu(const Tensor& x, std::source_location where) {
-    static const Operator op = elementwise("silu", tw::silu);
+    static const Operator op("silu", of_each("silu", tw::silu));
     return op({x}, where);
 }
 Tensor tanh(const Tensor& x, std::source_location where) {
-    static const Operator op = elementwise("tanh", tw::tanh);
+    static const Operator op("tanh", of_each("tanh", tw::tanh));
     return op({x}, where);
 }
 Tensor sigmoid(const Tensor& x, std::source_location where) {
-    static const Operator op = elementwise("sigmoid", tw::sigmoid);
+    static const Operator op("sigmoid", of_each("sigmoid", tw::sigmoid));
     return op({x}, where);
 }
 

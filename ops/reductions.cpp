@@ -51,8 +51,8 @@ tw::Tensor declared_sum(const tw::Tensor& x, const std::vector<int>& dims, bool 
     });
 }
 
-Tensor call_sum(const char* who, const Tensor& x, const std::vector<int>& dims, bool keep, std::source_location where) {
-    const bool is_mean = who == std::string("mean");
+Tensor call_sum(bool is_mean, const Tensor& x, const std::vector<int>& dims, bool keep, std::source_location where) {
+    const char* who = is_mean ? "mean" : "sum";
     const std::vector<int> named = dimensions_of(who, x, dims, where);
     return operator_with(who, fmt::format("{} {}", named, keep), [=](const std::vector<tw::Tensor>& in) {
         return declared_sum(in[0], named, keep, is_mean);
@@ -84,9 +84,9 @@ tw::Tensor declared_softmax(const tw::Tensor& x, size_t dim, bool is_log) {
     });
 }
 
-Tensor call_softmax(const char* who, const Tensor& x, int dim, std::source_location where) {
+Tensor call_softmax(bool is_log, const Tensor& x, int dim, std::source_location where) {
+    const char* who = is_log ? "log_softmax" : "softmax";
     check_float(who, x, where);
-    const bool is_log = who == std::string("log_softmax");
     const size_t along = static_cast<size_t>(dimension_of(who, x.shape(), dim, where));
     return operator_with(who, fmt::format("{}", along), [=](const std::vector<tw::Tensor>& in) {
         return declared_softmax(in[0], along, is_log);
@@ -118,17 +118,19 @@ tw::Tensor declared_matmul(const std::vector<tw::Tensor>& in) {
 }  // namespace
 
 Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keep, std::source_location where) {
-    return call_sum("sum", x, dims, keep, where);
+    return call_sum(/*is_mean=*/false, x, dims, keep, where);
 }
 
 Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keep, std::source_location where) {
     check_float("mean", x, where);
-    return call_sum("mean", x, dims, keep, where);
+    return call_sum(/*is_mean=*/true, x, dims, keep, where);
 }
 
-Tensor softmax(const Tensor& x, int dim, std::source_location where) { return call_softmax("softmax", x, dim, where); }
+Tensor softmax(const Tensor& x, int dim, std::source_location where) {
+    return call_softmax(/*is_log=*/false, x, dim, where);
+}
 Tensor log_softmax(const Tensor& x, int dim, std::source_location where) {
-    return call_softmax("log_softmax", x, dim, where);
+    return call_softmax(/*is_log=*/true, x, dim, where);
 }
 
 Tensor matmul(const Tensor& x, const Tensor& y, std::source_location where) {
