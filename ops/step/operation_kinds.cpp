@@ -44,7 +44,8 @@ bool is_sum_of_products(const Reduce& reduce) {
 /// Axes of the operation that data of a term are compared with, so that it counts for one place along them.
 std::set<const ExprNode*> scattered_axes(const Operation& operation, const Reduce& reduce) {
     std::set<const ExprNode*> axes;
-    const Select* term = reduce.values[0].as<Select>();
+    const Expr value = without_casts(reduce.values[0]);
+    const Select* term = value.as<Select>();
     if (!term) return axes;
     visit(term->condition, [&](const Expr& e) {
         const Binary* equal = e.as<Binary>();
@@ -130,6 +131,16 @@ OperationKind kind_of(const Operation& operation) {
                 note(OperationKind::Gather);
         });
     return kind;
+}
+
+bool scatters(const Operation& operation) {
+    bool found = false;
+    for (const Operation::Output& output : operation.outputs)
+        visit(output.body, [&](const Expr& e) {
+            const Reduce* reduce = e.as<Reduce>();
+            found = found || (reduce && !scattered_axes(operation, *reduce).empty());
+        });
+    return found;
 }
 
 DeclaredFlops declared_flops(const std::vector<Tensor>& outputs) {

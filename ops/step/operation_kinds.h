@@ -27,6 +27,9 @@ std::string_view name_of(OperationKind kind);
 /// Of an operation that is no input; never OwnSchedule, which a declaration does not tell.
 OperationKind kind_of(const Operation& operation);
 
+/// Whether it has a reduction of such terms, whatever else it is of.
+bool scatters(const Operation& operation);
+
 struct DeclaredFlops {
     double all = 0;
     double f64 = 0;  ///< of all, those of f64

@@ -6,6 +6,7 @@
 
 #include <fmt/ranges.h>
 
+#include "ops/step/operation_kinds.h"
 #include "ops/step/order_for_memory.h"
 #include "ops/step/plan_access.h"
 #include "support/error.h"
@@ -137,24 +138,10 @@ void make_region_again(StepPlan& plan, const RegionOfPlan& region, const std::ve
     if (!groups.empty()) repeat(plan, groups, {}, is_left, is_late);
 }
 
-/// Whether something is summed where data say so: what scatters takes much longer than it has bytes.
-bool scatters(const StepGroup& group) {
-    bool found = false;
-    for (const auto& operation : operations_of(group.declared.outputs))
-        for (const Operation::Output& output : operation->outputs) {
-            if (!output.body.defined()) continue;
-            visit_with_extents(output.body, [&](const Expr& e) {
-                const Reduce* reduce = e.as<Reduce>();
-                if (!reduce) return;
-                for (const Expr& value : reduce->values)
-                    visit_with_extents(value, [&](const Expr& part) {
-                        const Binary* same = part.as<Binary>();
-                        if (!same || same->op != BinaryOp::Equal) return;
-                        visit_with_extents(part, [&](const Expr& inner) { found = found || inner.as<Read>(); });
-                    });
-            });
-        }
-    return found;
+/// What scatters takes much longer than it has bytes.
+bool has_scatters(const StepGroup& group) {
+    return std::ranges::any_of(operations_of(group.declared.outputs),
+                               [](const auto& operation) { return !operation->is_input() && scatters(*operation); });
 }
 
 std::vector<int64_t> bytes_alive(const StepPlan& plan) {
@@ -190,7 +177,7 @@ public:
             if (group.again_of >= 0 || repeated_.contains(g) || overwrites_input(plan_, group)) continue;
             constexpr double least_time = 1e-7;  // seconds; of a launch that costs nothing else
             const double gain = static_cast<double>(bytes_saved(g)) / std::max(group.seconds, least_time);
-            if (gain <= most || scatters(group)) continue;
+            if (gain <= most || has_scatters(group)) continue;
             best = g;
             most = gain;
         }
