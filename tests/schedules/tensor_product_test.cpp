@@ -4,6 +4,7 @@
 #include "ops/check.h"
 #include "schedules/tensor_product.h"
 #include "schedules/tensor_product_names.h"
+#include "schedules/tensor_product_space.h"
 #include "tests/ops/on_each_device.h"
 #include "tests/schedules/integers_for.h"
 #include "verify/random.h"
@@ -63,6 +64,47 @@ TEST(TensorProduct, SumsThatBlocksCannotShareAreNotSplit) {
         }
 }
 
+// No sum of fp8 in the unit is longer than it is exact: not of small sides, not in parts, in no tiling that is tried.
+TEST(TensorProduct, SumsOfFp8AreExact) {
+    constexpr int64_t most = 1024;
+    fuzz::Random random(7);
+    int64_t promoted = 0, parts = 0;
+    for (int round = 0; round < 60; ++round) {
+        TensorProductShape shape{.m = int64_t{1} << random.between(0, 13),
+                                 .n = int64_t{16} << random.between(0, 9),
+                                 .k = 16 * random.between(1, 4000),
+                                 .operand = random.pick(std::vector<Type>{e4m3, e5m2}),
+                                 .transpose_b = true};
+        std::vector<ProductTiling> tilings{best_tiling(shape, target("sm_90a"))};
+        if (round % 6 == 0)
+            for (const ProductTiling& each : tensor_product_space(shape, target("sm_90a"))) tilings.push_back(each);
+        for (const ProductTiling& tiling : tilings) {
+            const auto* tiles = std::get_if<WarpgroupTiles>(&tiling);
+            if (!tiles) continue;
+            const int64_t steps = (shape.k + tiles->block_k - 1) / tiles->block_k,
+                          of_part = (steps + tiles->split_k - 1) / tiles->split_k * tiles->block_k;
+            const int64_t together = tiles->promotion_interval ? tiles->promotion_interval : std::min(of_part, shape.k);
+            EXPECT_LE(together, most) << fmt::format("{} x {} x {}: {}", shape.m, shape.n, shape.k,
+                                                     tiling_text(tiling));
+            promoted += tiles->promotion_interval > 0;
+            parts += tiles->split_k > 1 && shape.k > most;
+        }
+    }
+    EXPECT_GT(promoted, 10);
+    EXPECT_GT(parts, 0);
+}
+
+// 11 rows of blocks are too many for a cluster of two without one that is empty, which takes its time, too.
+TEST(TensorProduct, EmptyBlocksOfClustersCount) {
+    const TensorProductShape shape{
+        .m = 11 * 128, .n = 3 * 192, .k = 4096, .operand = f16, .result = f32, .transpose_b = true};
+    WarpgroupTiles tiles{.stage_result = false};
+    tiles.split_k = 4;
+    const double alone = predicted_cycles(tiles, shape, target("sm_90a"));
+    tiles.cluster = 2;
+    EXPECT_GT(predicted_cycles(tiles, shape, target("sm_90a")), 1.3 * alone);
+}
+
 class TensorProducts : public OnEachDevice {};
 TW_ON_EACH_DEVICE(TensorProducts);
 
@@ -99,6 +141,23 @@ TEST_P(TensorProducts, ByWarpgroups) {
         SCOPED_TRACE(s.trace_as_cpp());
         Bindings bindings = random_bindings(s.outputs(), 3);
         uint64_t seed = round;
+        for (auto& [name, array] : bindings.inputs) fill_integers(array, -4, 4, ++seed);
+        expect_declared(s, bindings);
+    }
+}
+
+// 11 rows of blocks make no groups, 4 columns do; pairs of 4 bytes of odd rows leave through shared memory.
+TEST_P(TensorProducts, WalkByColumnsAndStoreOddRows) {
+    const WarpgroupTiles by_columns{.block_m = 64, .block_n = 16, .warpgroups = 1, .stage_result = false};
+    const WarpgroupTiles of_odd_rows{.block_m = 64, .block_n = 48, .block_k = 64, .warpgroups = 1, .stages = 2};
+    const TensorProductShape walked{.m = 700, .n = 64, .k = 64, .transpose_b = true},
+        odd{.m = 70, .n = 45, .k = 64, .operand = i8, .result = i32, .transpose_b = true};
+    for (const auto& [shape, tiles] : {std::pair(walked, by_columns), std::pair(odd, of_odd_rows)}) {
+        Schedule s = scheduled(shape, tiles, device_target());
+        const bool is_walked = shape.m == walked.m;
+        EXPECT_EQ(s.trace_as_cpp().find("group_n") != std::string::npos, is_walked) << s.trace_as_cpp();
+        Bindings bindings = random_bindings(s.outputs(), 3);
+        uint64_t seed = 1;
         for (auto& [name, array] : bindings.inputs) fill_integers(array, -4, 4, ++seed);
         expect_declared(s, bindings);
     }
