@@ -14,6 +14,7 @@
 #include "schedules/transposed.h"
 #include "schedules/tuned_records.h"
 #include "schedules/unit_product.h"
+#include "schedules/warpgroup_space.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
@@ -46,8 +47,8 @@ double cycles_of_warps(const TensorTiles& t, const TensorProductShape& shape) {
 }
 
 /// Of few terms, all that is left is to store: small tiles, of which a multiprocessor has many, begin and end side by
-/// side. In the spaces of five products of 1 to 11 terms on an H200, four took 1.13 to 1.6 times as long by the tiles that
-/// are best for more; these were 0 to 7 % behind the best.
+/// side. In the spaces of five products of 1 to 11 terms on an H200, four took 1.13 to 1.6 times as long by the tiles
+/// that are best for more; these were 0 to 7 % behind the best.
 bool sums_few_terms(const TensorProductShape& shape) {
     constexpr int64_t most_terms = 16, least_rows = 32, least_columns = 128, together = 8;
     const int64_t columns = shape.activation == Activation::SwiGlu ? shape.n / 2 : shape.n;
@@ -124,26 +125,17 @@ Stage split_reduction(Schedule& s, const Tensor& c, int64_t block_k, int64_t par
     return split_sum(s, c, divided(divided(k, block_k), parts_of_k) * block_k);
 }
 
-/// The largest divisor of the number of rows of blocks within the limit; 1 where that is not constant.
-int64_t group_of(const Expr& rows, int64_t limit) {
-    auto count = as_constant(rows);
-    if (!count || *count == 0) return 1;
-    int64_t group = std::min(limit, *count);
-    while (*count % group != 0) --group;
-    return group;
-}
-
 /// The tiles in the order in which blocks take them: groups of rows walk through the columns together, or groups of
 /// columns through the rows, where that is the number that has divisors to make groups of.
 std::vector<Loop> tile_order(Schedule& s, Loop rows, Loop columns, const WarpgroupTiles& tiles, bool by_rows) {
-    const int64_t of_rows = group_of(s.extent(rows), tiles.raster_group),
-                  of_columns = group_of(s.extent(columns), tiles.raster_group);
-    if (!by_rows && 2 * of_rows < tiles.raster_group && of_columns > of_rows && as_constant(s.extent(rows)) > of_rows) {
+    const TileWalk walk = walk_of(as_constant(s.extent(rows)).value_or(1),
+                                  by_rows ? 1 : as_constant(s.extent(columns)).value_or(1), tiles.raster_group);
+    if (walk.by_columns) {
         auto [group, column] =
-            s.split(columns, of_columns, {"group_n", tiles.cluster_columns > 1 ? "cluster_n" : "block_n"});
+            s.split(columns, walk.together, {"group_n", tiles.cluster_columns > 1 ? "cluster_n" : "block_n"});
         return {group, rows, column};
     }
-    auto [group, row] = s.split(rows, of_rows, {"group_m", tiles.cluster > 1 ? "cluster_m" : "block_m"});
+    auto [group, row] = s.split(rows, walk.together, {"group_m", tiles.cluster > 1 ? "cluster_m" : "block_m"});
     return {group, columns, row};
 }
 
@@ -291,7 +283,8 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTi
     auto [bj, jt] = s.split(j, tiles.block_n / columns_for_one(p), Tail::Mask, {"block_n", "tile_n"});
     auto [wi, mi] = s.split(it, tiles.warp_m, {"warp_m", "m_inner"});
     auto [wj, nj] = s.split(jt, tiles.warp_n / columns_for_one(p), {"warp_n", "n_inner"});
-    auto [group, row] = s.split(bi, group_of(s.extent(bi), tiles.raster_group), {"group_m", "block_m"});
+    auto [group, row] =
+        s.split(bi, largest_divisor(as_constant(s.extent(bi)).value_or(1), tiles.raster_group), {"group_m", "block_m"});
     outer.insert(outer.end(), {group, bj, row, wi, wj});
     UnitLoops unit = unit_loops(s, p, result, sums, outer, mi, nj, tiles.block_k, false);
     for (size_t batch = 0; batch + 2 < data.size(); ++batch) s.bind(data[batch], grid.z);

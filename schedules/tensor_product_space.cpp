@@ -1,12 +1,13 @@
 #include "schedules/tensor_product_space.h"
 
 #include "schedules/thin_product.h"
+#include "schedules/warpgroup_space.h"
 #include "schedules/whole_tiles.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
+#include <type_traits>
 
 namespace tw::schedules {
 namespace {
@@ -57,7 +58,8 @@ int64_t staged_result_bytes(const TensorTiles& t, const TensorProductShape& shap
 
 template <class Tiles>
 int64_t all_shared_bytes(const Tiles& t, const TensorProductShape& shape) {
-    constexpr int64_t barriers = 1024;
+    constexpr bool by_warpgroups = std::is_same_v<Tiles, WarpgroupTiles>;  // with boxes, each at a line of its own
+    constexpr int64_t barriers = by_warpgroups ? 4096 : 1024;
     return t.stages * staged_bytes(t, shape) + staged_result_bytes(t, shape) + barriers;
 }
 
@@ -119,67 +121,6 @@ double cycles_at(double multiplications, const Tiles& t, const TensorProductShap
 
 // Tiles of warpgroups.
 
-/// Even widths up to `most`, and those that share the extent evenly; multiples of `step`.
-std::set<int64_t> widths(int64_t extent, int64_t step, std::vector<int64_t> even, int64_t most) {
-    std::set<int64_t> result;
-    if (extent < 8) step = 16;  // codegen takes one tile of 8 columns only where all of them or an odd number is there
-    for (int64_t width : even)
-        if (width <= most && width % step == 0 && width < extent + step) result.insert(width);
-    int64_t fewest = divided(extent, most);
-    for (int64_t tiles = fewest; tiles < fewest + 4; ++tiles) {
-        int64_t width = rounded_up(divided(extent, tiles), step);
-        if (width <= most && (width >= 64 || tiles == 1)) result.insert(width);
-    }
-    return result;
-}
-
-/// Columns of an instruction come in eights; where they lie side by side in memory, in whole lines of 32 bytes.
-int64_t column_step(Type operand, bool side_by_side) { return operand == i8 || side_by_side ? 16 : 8; }
-
-/// Sizes of blocks, without their k, stages and parts.
-std::vector<WarpgroupTiles> warpgroup_blocks(const TensorProductShape& shape) {
-    std::vector<WarpgroupTiles> blocks;
-    int64_t step = column_step(shape.operand, !shape.transpose_b);
-    for (int64_t width : widths(shape.n, step, {64, 96, 128, 144, 160, 192, 224, 256}, 256))
-        for (int warpgroups : {1, 2, 3})
-            for (int64_t rows : {64, 128})
-                if (rows * warpgroups <= 256 && rows * (warpgroups - 1) < std::max<int64_t>(shape.m, 1))
-                    blocks.push_back({.block_m = rows * warpgroups, .block_n = width, .warpgroups = warpgroups});
-    bool swappable = !shape.transpose_a && shape.transpose_b && shape.m <= 3 * most_split_columns;
-    if (!swappable) return blocks;
-    step = column_step(shape.operand, false);
-    for (int64_t height : widths(shape.m, step, {8, 16, 32, 64, 96, 128}, most_split_columns))
-        for (int warpgroups : {1, 2})
-            blocks.push_back({.block_m = height, .block_n = 64 * warpgroups, .warpgroups = warpgroups, .swap = true});
-    return blocks;
-}
-
-/// Whether its blocks may load together: they have tiles, and as many terms each.
-bool shares_loads(const WarpgroupTiles& t, const TensorProductShape& shape) {
-    if (t.cluster * t.cluster_columns == 1) return true;
-    return keeps_together(t, shape) && !t.swap && divided(shape.m, t.block_m) > t.cluster / 2 &&
-           divided(shape.n, t.block_n) > t.cluster_columns / 2;
-}
-
-/// The tile as it is, by a few blocks that load together, or up to eight where all tiles are made at once, and by
-/// groups that take turns.
-std::vector<WarpgroupTiles> groupings(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
-    bool at_once = blocks_of(t, shape) <= target.multiprocessors;
-    std::vector<WarpgroupTiles> result;
-    for (int cluster : {1, 2, 4})
-        for (int columns : {1, 2, 4})
-            for (int turns : {1, 2}) {
-                WarpgroupTiles grouped = t;
-                grouped.cluster = cluster;
-                grouped.cluster_columns = columns;
-                grouped.ping_pong = turns;
-                bool alternates = turns == 1 || (t.warpgroups == 1 && !t.swap);
-                if (cluster * columns <= (at_once ? 8 : 2) && alternates && shares_loads(grouped, shape))
-                    result.push_back(grouped);
-            }
-    return result;
-}
-
 /// By cycles, of each size of blocks no more than those that are rated best.
 void keep_some_of_each_size(std::vector<Rated>& rated) {
     keep_best(rated, rated.size());
@@ -192,26 +133,8 @@ void keep_some_of_each_size(std::vector<Rated>& rated) {
 
 std::vector<Rated> rated_warpgroup_tiles(const TensorProductShape& shape, const Target& target) {
     std::vector<Rated> rated;
-    auto add = [&](const WarpgroupTiles& tiles) {
-        for (WarpgroupTiles t : epilogues(tiles, shape)) {
-            t.stages = fitting_stages(t, shape, target.shared_bytes);
-            if (t.stages >= (t.ping_pong > 1 ? 3 : 2)) rated.push_back({t, predicted_cycles(t, shape, target)});
-        }
-    };
-    for (WarpgroupTiles t : warpgroup_blocks(shape)) {
-        if (!keeps_together(t, shape)) continue;
-        for (int64_t row_bytes : {128, 256}) {
-            t.block_k = row_bytes / bytes_of(shape.operand);
-            if (row_bytes > 128 && t.block_k / 2 >= shape.k) continue;
-            if (shape.block_scales && t.block_k > block_of_scale) continue;
-            for (int64_t split : parts_of_k(t, shape, target)) {
-                t.split_k = split;
-                t.promotion_interval = promotion_interval(t, shape);
-                if (!sums_fit(t, shape) || (split > 1 && t.promotion_interval > 0)) continue;
-                for (const WarpgroupTiles& grouped : groupings(t, shape, target)) add(grouped);
-            }
-        }
-    }
+    for (const WarpgroupTiles& t : warpgroup_space(shape, target))
+        rated.push_back({t, predicted_cycles(t, shape, target)});
     return rated;
 }
 

@@ -1,0 +1,24 @@
+// Tiles of warpgroups that a product may have: the rule takes one of these, and the tuner measures the best of them.
+#pragma once
+#include <vector>
+
+#include "schedules/tensor_product.h"
+
+namespace tw::schedules {
+
+/// All sizes, groupings, parts of k and ways out of the block that the target builds for the shape, with as many stages
+/// as fit.
+std::vector<WarpgroupTiles> warpgroup_space(const TensorProductShape& shape, const Target& target);
+
+/// How the tiles of a grid are walked: groups of rows of blocks pass through all columns together, or groups of columns
+/// through all rows where rows make no groups.
+struct TileWalk {
+    int64_t together;  ///< clusters of a group
+    bool by_columns;
+};
+TileWalk walk_of(int64_t rows_of_clusters, int64_t columns_of_clusters, int64_t raster_group);
+
+/// The columns of a block's result: pairs of gated columns make one.
+int64_t result_columns(const WarpgroupTiles& tiles, const TensorProductShape& shape);
+
+}  // namespace tw::schedules

@@ -1,0 +1,195 @@
+// The time of a product by warpgroups, from what bounds it; the constants are fitted to thousands of tilings of drawn
+// products on an H200. See docs/schedules.md.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+#include "schedules/tensor_product.h"
+#include "schedules/warpgroup_space.h"
+#include "schedules/whole_tiles.h"
+
+namespace tw::schedules {
+namespace {
+
+constexpr int64_t line_bytes = 128, sector_bytes = 32;
+
+// Of all multiprocessors together, a cycle.
+constexpr double second_cache_bytes = 5040, memory_bytes = 2200, second_cache_holds = 69e6;
+// Of one multiprocessor.
+constexpr double arriving_bytes = 68.2, multiplications = 2048, box_bytes = 50;
+
+struct Point {
+    double columns, share;
+};
+
+/// Between measured points; below the first in proportion.
+template <size_t count>
+double share_at(const Point (&points)[count], double columns) {
+    if (columns <= points[0].columns) return points[0].share * columns / points[0].columns;
+    for (size_t p = 1; p < count; ++p) {
+        const Point &left = points[p - 1], &right = points[p];
+        if (columns <= right.columns)
+            return std::lerp(left.share, right.share, (columns - left.columns) / (right.columns - left.columns));
+    }
+    return points[count - 1].share;
+}
+
+/// The share of a multiprocessor's multiplications that tiles of so many columns reach; less with too few stages to run
+/// ahead.
+double share_of(const WarpgroupTiles& t) {
+    static constexpr Point alone[] = {{32, 0.575}, {64, 0.738}, {128, 0.74}, {192, 0.78}, {256, 0.8}},
+                           beside[] = {{32, 0.573}, {64, 0.719}, {128, 0.841}, {192, 0.88}, {256, 0.89}},
+                           tall[] = {{64, 0.873}, {128, 0.862}, {192, 0.875}},
+                           three[] = {{64, 0.704}, {128, 0.85}, {192, 0.854}};
+    const double columns = as_double(t.swap ? t.block_m : t.block_n);
+    const double share = t.warpgroups == 3                      ? share_at(three, columns)
+                         : !t.swap && t.block_m == 256          ? share_at(tall, columns)
+                         : t.ping_pong > 1 || t.warpgroups == 2 ? share_at(beside, columns)
+                                                                : share_at(alone, columns);
+    return share - (t.stages == 2 ? 0.264 : t.stages == 3 ? 0.135 : 0);
+}
+
+/// What part of a full line's rate rows of operands arrive at: those along the terms are full lines, others 128 bytes
+/// wide where they divide the tile, 32 where little does.
+double arrival_share(int64_t columns, bool along_terms, Type operand) {
+    const int64_t line = along_terms ? line_bytes : std::gcd(line_bytes, columns * bytes_of(operand));
+    return line >= 128 ? 1 : line >= 64 ? 0.736 : 0.55;
+}
+
+/// Sums of a cycle that leave a multiprocessor, in bytes: by boxes, from registers, or by threads that copy what rows
+/// have side by side at multiples of their bytes.
+double stored_bytes(const WarpgroupTiles& t, const TensorProductShape& shape, int64_t result_bytes) {
+    const int64_t columns = shape.activation == Activation::SwiGlu ? shape.n / 2 : shape.n;
+    if (t.store_boxes) {
+        const int64_t row = t.epilogue_columns > 0 ? line_bytes : result_columns(t, shape) * result_bytes,
+                      line = std::gcd(line_bytes, row);
+        const double share = line >= 128 ? 1 : line >= 64 ? 0.58 : line >= 32 ? 0.398 : 0.25;
+        return box_bytes * share * (columns * result_bytes % sector_bytes == 0 ? 1 : 0.302);
+    }
+    const double together = as_double(std::gcd(piece_bytes, columns * result_bytes));
+    if (!t.stage_result) {
+        if (result_bytes < 4) return std::min(6.0, together);
+        return t.split_k == 1 && columns % 2 != 0 ? 3 : 20;
+    }
+    if (result_bytes == 4) return 13.9;
+    if (together >= piece_bytes) return 19.9;
+    const int64_t own = result_columns(t, shape);
+    const double share = std::min(1.0, 148 / as_double(own)) * (std::has_single_bit(uint64_t(own)) ? 1 : 0.5);
+    return (1.59 + 1.98 * together) * share;  // wide rows took longer, and such as threads divide by no shift
+}
+
+/// What follows the sums of a tile.
+struct Epilogue {
+    double alone;   ///< cycles of the warpgroups that have the tile
+    double shared;  ///< of what all warpgroups of a multiprocessor share
+};
+
+/// A warpgroup alone computes at half the rate of a multiprocessor, and stores nearly as fast as more. Pieces of
+/// columns wait for the one before to have left.
+Epilogue epilogue_of(const WarpgroupTiles& t, const TensorProductShape& shape, int64_t result_bytes) {
+    const double area = as_double(t.block_m * t.block_n), of_piece = 512;
+    double store = area * as_double(result_bytes) / stored_bytes(t, shape, result_bytes), computed = 0;
+    // Threads store no more than is there.
+    if (!t.store_boxes && !t.swap) store *= as_double(shape.n) / as_double(rounded_up(shape.n, t.block_n));
+    if (shape.activation == Activation::Gelu) computed = area * 0.278;  // 45 instructions
+    if (shape.activation == Activation::GeluTanh) computed = area * 0.0952;
+    if (shape.activation == Activation::SwiGlu) computed = area * 0.0476, store /= 2;
+    const double pieces = t.epilogue_columns > 0 ? as_double(result_columns(t, shape) / t.epilogue_columns) : 0;
+    const double by_those = t.warpgroups == 1 ? 0.778 : t.warpgroups == 3 ? 0.67 : 1;
+    return {store * by_those + computed * 2 / t.warpgroups + pieces * of_piece, store + computed};
+}
+
+/// Of a grid of tiles: all blocks, and rounds of those that run at once. Clusters stay within groups of 14 to 18
+/// multiprocessors: 128 blocks in fours took two rounds on the 132 of an H200, 120 in fours and 112 in eights one.
+struct Grid {
+    int64_t rows, columns;  ///< of clusters
+    double blocks, rounds;
+};
+
+Grid grid_of(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
+    const int cluster = t.cluster * t.cluster_columns;
+    const int64_t all = target.multiprocessors, at_once = std::max<int64_t>(cluster <= 2   ? all
+                                                                            : cluster <= 4 ? all * 120 / 132
+                                                                                           : all * 112 / 132,
+                                                                            1);
+    Grid grid{divided(shape.m, t.block_m * t.cluster), divided(shape.n, t.block_n * t.cluster_columns), 0, 0};
+    const int64_t blocks = grid.rows * grid.columns * cluster * std::max<int64_t>(shape.batch, 1) * t.split_k;
+    grid.blocks = as_double(blocks);
+    grid.rounds = as_double(divided(blocks, at_once));
+    return grid;
+}
+
+/// Bytes that come from memory once more, as the second level of the cache does not hold them: the side across which
+/// groups walk, for each group, and a group's own, for each round.
+double bytes_read_again(const WarpgroupTiles& t, const TensorProductShape& shape, const Grid& grid) {
+    if (t.split_k > 1) return 0;
+    const TileWalk walk = walk_of(grid.rows, grid.columns, t.raster_group);
+    const double of_term = as_double(shape.k * bytes_of(shape.operand)), batch = std::max(1.0, as_double(shape.batch));
+    const double groups = as_double(walk.by_columns ? grid.columns : grid.rows) / as_double(walk.together),
+                 across = of_term * as_double(walk.by_columns ? shape.m : shape.n),
+                 own = of_term * as_double(walk.together *
+                                           (walk.by_columns ? t.cluster_columns * t.block_n : t.cluster * t.block_m));
+    auto lost = [](double bytes) { return std::clamp(bytes / second_cache_holds - 0.7, 0.0, 1.0); };
+    const double rounds = std::max(0.0, grid.rounds / batch / groups - 1);
+    return batch * ((groups - 1) * across * lost(across + own) + groups * rounds * own * lost(own));
+}
+
+/// Of the operands and the result.
+double bytes_of_all(const TensorProductShape& shape) {
+    const double m = as_double(shape.m), n = as_double(shape.n), k = as_double(shape.k),
+                 columns = shape.activation == Activation::SwiGlu ? n / 2 : n;
+    return as_double(std::max<int64_t>(shape.batch, 1)) *
+           ((m + n) * k * bytes_of(shape.operand) + m * columns * bytes_of(shape.result));
+}
+
+/// What takes so many cycles each, at the same time: the longest, and some of those that are nearly as long.
+template <class... Cycles>
+double together(Cycles... cycles) {
+    return std::sqrt(std::sqrt(((cycles * cycles * cycles * cycles) + ...)));
+}
+
+}  // namespace
+
+TileWalk walk_of(int64_t rows, int64_t columns, int64_t raster_group) {
+    const int64_t of_rows = largest_divisor(rows, raster_group), of_columns = largest_divisor(columns, raster_group);
+    const bool by_columns = 2 * of_rows < raster_group && of_columns > of_rows && rows > of_rows;
+    return {by_columns ? of_columns : of_rows, by_columns};
+}
+
+/// At once: multiplications, with what tiles take to begin and end; operands that arrive in a multiprocessor, and in
+/// all of them from the second level of the cache, to which clusters send one request for all; and memory. Products of
+/// a step wait for operands that were asked for some stages before. Warpgroups that take turns end a tile meanwhile.
+double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
+    const Grid grid = grid_of(t, shape, target);
+    const int cluster = t.cluster * t.cluster_columns;
+    const double area = as_double(t.block_m * t.block_n),
+                 steps = as_double(divided(divided(shape.k, t.split_k), t.block_k)),
+                 row = steps * as_double(t.block_k * bytes_of(shape.operand));
+    const int64_t result_bytes = t.split_k > 1 ? 4 : bytes_of(shape.result);
+
+    double multiply = area * row / 2 / (multiplications * std::max(share_of(t), 0.05));
+    if (cluster > 1) multiply = multiply * (cluster > 2 ? 1.03 : 1) + 31.2 * steps;
+    const double latency = 1210 + (cluster > 1 ? 397 : 0) + (cluster > 2 ? 86.3 : 0);
+    const double sums = together(multiply, steps * latency / (t.stages - 0.458));
+    const Epilogue end = epilogue_of(t, shape, result_bytes);
+    const double start = std::min(area / 23.8, 1420.0), tile = sums + start + end.alone;
+    double next = tile;
+    if (t.ping_pong > 1) next = std::max({sums + (cluster > 1 ? 1480 : 806), end.shared, tile / t.ping_pong});
+    const double busy = tile + (grid.rounds - 1) * next;
+
+    const double left = as_double(t.block_m) * row / arrival_share(t.block_m, !shape.transpose_a, shape.operand),
+                 right = as_double(t.block_n) * row / arrival_share(t.block_n, shape.transpose_b, shape.operand);
+    const double arrives = grid.rounds * (left + right) / arriving_bytes + start;
+    const double stored =
+        area * as_double(result_bytes) * (!t.stage_result && result_bytes < 4 ? 2 : 1);  // half sectors
+    const double cached =
+        grid.blocks * (left / t.cluster_columns + right / t.cluster + stored) / second_cache_bytes + start;
+    const double memory = (bytes_of_all(shape) + bytes_read_again(t, shape, grid)) / memory_bytes + start;
+    const double cycles = together(busy, arrives, cached, memory) + 3170 + (cluster > 1 ? 707 : 0);
+    if (t.split_k == 1) return cycles;
+    const double parts = as_double(shape.m * shape.n * std::max<int64_t>(shape.batch, 1) * t.split_k);
+    return cycles + 2740 + parts * 8 / 3580;  // which a second kernel adds
+}
+
+}  // namespace tw::schedules
