@@ -35,13 +35,14 @@ std::vector<WarpgroupTiles> epilogues(const WarpgroupTiles& tiles, const TensorP
     return ways;
 }
 
-/// Rows of what threads copy on are 16 bytes longer, against bank conflicts.
+/// Rows of what threads copy on are 16 bytes longer, of 4-byte elements 32, against bank conflicts.
 int64_t staged_result_bytes(const WarpgroupTiles& t, const TensorProductShape& shape) {
     int64_t bias = shape.add_bias && t.split_k == 1 ? t.block_n * bytes_of(shape.result) * t.ping_pong : 0;
     int64_t bytes = rounded_up(bias, 1024);
     if (!t.stage_result) return bytes;
     int64_t columns = t.epilogue_columns > 0 ? t.epilogue_columns : result_columns(t, shape);
-    int64_t row = columns * bytes_of(shape.result) + (t.store_boxes ? 0 : piece_bytes);
+    int64_t gap = t.store_boxes ? 0 : bytes_of(shape.result) == 4 ? 2 * piece_bytes : piece_bytes;
+    int64_t row = columns * bytes_of(shape.result) + gap;
     return bytes + rounded_up(t.block_m * row, 1024) * t.ping_pong;
 }
 

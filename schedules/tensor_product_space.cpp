@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <type_traits>
 
 namespace tw::schedules {
 namespace {
@@ -58,8 +57,7 @@ int64_t staged_result_bytes(const TensorTiles& t, const TensorProductShape& shap
 
 template <class Tiles>
 int64_t all_shared_bytes(const Tiles& t, const TensorProductShape& shape) {
-    constexpr bool by_warpgroups = std::is_same_v<Tiles, WarpgroupTiles>;  // with boxes, each at a line of its own
-    constexpr int64_t barriers = by_warpgroups ? 4096 : 1024;
+    constexpr int64_t barriers = 1024;
     return t.stages * staged_bytes(t, shape) + staged_result_bytes(t, shape) + barriers;
 }
 
