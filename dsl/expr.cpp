@@ -1,12 +1,14 @@
 #include "dsl/expr.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "dsl/deep.h"
+#include "dsl/simplifier.h"
 #include "dsl/walk.h"
 #include "support/error.h"
 
@@ -48,7 +50,10 @@ struct StoredNode : ExprNode {
     }
 
     int depth = 1;
+    mutable std::atomic<bool> is_simple = false;
 };
+
+const StoredNode& stored(const Expr& expr) { return static_cast<const StoredNode&>(*expr); }
 
 }  // namespace
 void refuse_undefined_expr(std::source_location where) {
@@ -61,7 +66,9 @@ Expr make_expr(Type type, ExprNode::Kind kind) {
     return Expr(std::make_shared<const StoredNode>(type, std::move(kind)));
 }
 
-int depth_of(const Expr& expr) { return expr.defined() ? static_cast<const StoredNode&>(*expr).depth : 0; }
+int depth_of(const Expr& expr) { return expr.defined() ? stored(expr).depth : 0; }
+bool is_simple(const Expr& expr) { return stored(expr).is_simple.load(std::memory_order_relaxed); }
+void mark_simple(const Expr& expr) { stored(expr).is_simple.store(true, std::memory_order_relaxed); }
 
 Expr Expr::literal(int64_t value, bool is_bool) {
     return make_expr(is_bool ? Type::Bool : Type::I64, IntConstant{value});

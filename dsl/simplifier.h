@@ -139,6 +139,10 @@ private:
     std::unordered_map<const ExprNode*, std::pair<Expr, bool>> known_exact_, known_places_, known_bounded_;
 };
 
+/// Whether simplify(), without other bounds than those of variables, is known to leave the node as it is.
+bool is_simple(const Expr& expr);
+void mark_simple(const Expr& expr);
+
 /// The first rule of the table that matches, applied; undefined if none does.
 Expr apply_rules(const Expr& node, Simplifier& simplifier);
 

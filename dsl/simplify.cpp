@@ -32,8 +32,11 @@ Expr Simplifier::simplify(const Expr& expr) {
         double rounded = round_to_type(expr.type(), real->value);
         return rounded == real->value || rounded != rounded ? expr : constant(expr.type(), rounded);
     }
+    const bool is_general = overrides_ == nullptr;  // what holds for these bounds alone is nothing to remember
+    if (is_general && is_simple(expr)) return expr;
     if (auto found = known_.find(expr.id()); found != known_.end() && found->second.result.defined())
         return found->second.result;
+    const int64_t before = num_overflows();
     Expr result;
     try {
         result = is_linear(expr) ? simplify_linear(expr)
@@ -42,6 +45,7 @@ Expr Simplifier::simplify(const Expr& expr) {
         result = map_children(expr, [&](const Expr& kid) { return simplify(kid); });
         if (!result.same(expr)) result = simplify(result);
     }
+    if (is_general && num_overflows() == before) mark_simple(result);
     known_[expr.id()] = {expr, result};
     if (!result.same(expr)) known_[result.id()] = {result, result};
     return result;

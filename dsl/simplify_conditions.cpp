@@ -50,23 +50,23 @@ bool reads_memory(const Expr& expr) {
     return found;
 }
 
-enum class Relation { None, Same, FirstImplies, SecondImplies, Exclusive, Exhaustive, Complementary };
+enum class Entailment { None, Same, FirstImplies, SecondImplies, Exclusive, Exhaustive, Complementary };
 
 /// How two conditions on indices relate: d1 <= 0 and d2 <= 0 with a constant distance.
-Relation relate(const Expr& a, const Expr& b, Simplifier& simplifier) {
-    if (equal(a, b)) return Relation::Same;
-    if (are_opposite(a, b)) return Relation::Complementary;
+Entailment relate(const Expr& a, const Expr& b, Simplifier& simplifier) {
+    if (equal(a, b)) return Entailment::Same;
+    if (are_opposite(a, b)) return Entailment::Complementary;
     auto d = at_most_zero_form(a, simplifier);
     auto e = d ? at_most_zero_form(b, simplifier) : std::nullopt;
-    if (!e) return Relation::None;
-    if (d->terms.size() != e->terms.size()) return Relation::None;
+    if (!e) return Entailment::None;
+    if (d->terms.size() != e->terms.size()) return Entailment::None;
     if (Affine distance = minus(*e, *d); distance.terms.empty())
-        return distance.offset <= 0 ? Relation::FirstImplies : Relation::SecondImplies;
+        return distance.offset <= 0 ? Entailment::FirstImplies : Entailment::SecondImplies;
     Affine sum = minus(*e, scaled(*d, -1));
-    if (!sum.terms.empty()) return Relation::None;
+    if (!sum.terms.empty()) return Entailment::None;
     // d <= 0, and d >= the sum
-    if (sum.offset == 1) return Relation::Complementary;
-    return sum.offset > 1 ? Relation::Exclusive : Relation::Exhaustive;
+    if (sum.offset == 1) return Entailment::Complementary;
+    return sum.offset > 1 ? Entailment::Exclusive : Entailment::Exhaustive;
 }
 
 /// A list of conditions joined by one operation, without the redundant ones. Order is kept: what stands first may guard
@@ -78,9 +78,9 @@ struct JoinedConditions {
     bool decided = false;  // false for And, true for Or
 
     bool is_and() const { return op == BinaryOp::And; }
-    Relation contradiction() const { return is_and() ? Relation::Exclusive : Relation::Exhaustive; }
-    Relation redundant_first() const { return is_and() ? Relation::SecondImplies : Relation::FirstImplies; }
-    Relation redundant_second() const { return is_and() ? Relation::FirstImplies : Relation::SecondImplies; }
+    Entailment contradiction() const { return is_and() ? Entailment::Exclusive : Entailment::Exhaustive; }
+    Entailment redundant_first() const { return is_and() ? Entailment::SecondImplies : Entailment::FirstImplies; }
+    Entailment redundant_second() const { return is_and() ? Entailment::FirstImplies : Entailment::SecondImplies; }
 
     void add(const Expr& part) {
         if (auto value = as_constant(part)) {
@@ -88,9 +88,9 @@ struct JoinedConditions {
             return;
         }
         for (size_t i = 0; i < parts.size(); ++i) {
-            Relation relation = relate(parts[i], part, simplifier);
-            if (relation == Relation::Complementary || relation == contradiction()) decided = true;
-            if (relation == redundant_second() || relation == Relation::Same) return;
+            Entailment relation = relate(parts[i], part, simplifier);
+            if (relation == Entailment::Complementary || relation == contradiction()) decided = true;
+            if (relation == redundant_second() || relation == Entailment::Same) return;
             if (relation != redundant_first() || reads_memory(part)) continue;
             parts[i] = part;  // the stronger condition may be redundant itself, or make others redundant
             std::vector<Expr> again;

@@ -1,5 +1,6 @@
 // Element types and scalar values.
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <string_view>
 
@@ -36,6 +37,8 @@ struct Value {
 
 Value make_value(Type type, double real);
 Value make_value(Type type, int64_t integer);
+/// Of any other integer type, `make_value(i32, 99)`.
+Value make_value(Type type, std::integral auto integer) { return make_value(type, static_cast<int64_t>(integer)); }
 
 /// Rounds to nearest, ties to even, to what `type` can hold. Narrow floats as the hardware's cvt does: f16 and bf16
 /// overflow to infinity, e4m3 and e5m2 saturate, tf32 rounds ties away from zero (cvt.rna).

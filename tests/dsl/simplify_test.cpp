@@ -334,6 +334,18 @@ TEST(SimplifyProperty, UnionsCoverBoth) {
     }
 }
 
+/// Nodes know that they are simple. What other bounds say of a node is nothing that it knows, nor the other way around.
+TEST(Simplify, RemembersNothingOfOtherBounds) {
+    Expr x = index_variable("x", 0, 7), y = index_variable("y", 0, 31);
+    Expr small = x % 16, large = y % 16;
+    EXPECT_EQ(bounds_of(small, {{x.id(), {0, 100}}}), (Interval{0, 15}));
+    EXPECT_TRUE(simplify(small).same(x)) << to_string(simplify(small));
+    EXPECT_TRUE(simplify(large).same(large));
+    EXPECT_EQ(bounds_of(large, {{y.id(), {18, 19}}}), (Interval{2, 3}));
+    EXPECT_EQ(bounds_of(large * 8 + 1, {{y.id(), {18, 19}}}), (Interval{17, 25}));
+    EXPECT_TRUE(simplify(large).same(large));
+}
+
 TEST(SimplifySpeed, TypicalIndex) {
     Expr block = index_variable("block", 0, 31), t = index_variable("t", 0, 127), i = index_variable("i", 0, 7);
     Expr m = size("m", {.min = 1, .max = 4096});

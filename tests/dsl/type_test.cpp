@@ -173,6 +173,16 @@ TEST(TypeTest, AnInfinityOfE5m2StaysOne) {
     }
 }
 
+TEST(TypeTest, ValuesOfLiterals) {
+    EXPECT_EQ(make_value(i32, 99).integer, 99);
+    EXPECT_EQ(make_value(i32, -99L).integer, -99);
+    EXPECT_EQ(make_value(u8, 300U).integer, 44);
+    EXPECT_EQ(make_value(boolean, true).integer, 1);
+    EXPECT_EQ(make_value(f32, 3).real, 3);
+    EXPECT_EQ(make_value(f16, 0.5F).real, 0.5);
+    EXPECT_EQ(make_value(i32, 2.75).integer, 2);
+}
+
 TEST(TypeTest, Integers) {
     EXPECT_EQ(wrap_to_type(Type::I8, 200), -56);
     EXPECT_EQ(wrap_to_type(Type::U32, -1), 0xffffffff);

@@ -259,7 +259,7 @@ TEST(Canonicalise, ViewsOfNothingStay) {
 
 TEST(Canonicalise, RandomStepsHaveTheSameBits) {
     const uint64_t seed = fuzz::fuzz_seed();
-    const int64_t count = fuzz::number_from_environment("TW_FUZZ_STEPS", 300);
+    const int64_t count = fuzz::number_from_environment("TW_FUZZ_STEPS", 1000);
     std::map<std::string, int> fired;
     for (int64_t number = 0; number < count && !testing::Test::HasFailure(); ++number) {
         SCOPED_TRACE(fmt::format("case {} of seed {}", number, seed));

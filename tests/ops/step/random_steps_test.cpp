@@ -1,5 +1,5 @@
 // Steps that nobody has thought of: random graphs of maps, sums, products and windows, cut, placed, and run in any
-// order that the plan allows. TW_FUZZ_STEPS sets their number (300), TW_FUZZ_SEED the seed.
+// order that the plan allows. TW_FUZZ_STEPS sets their number (1,000), TW_FUZZ_SEED the seed.
 #include <algorithm>
 
 #include <gmock/gmock.h>
@@ -62,8 +62,8 @@ TW_ON_EACH_DEVICE(RandomSteps);
 
 TEST_P(RandomSteps, AreWhatIsDeclared) {
     const uint64_t seed = fuzz::fuzz_seed();
-    const int64_t count = fuzz::number_from_environment("TW_FUZZ_STEPS", 300);
-    const int64_t each_as_kernels = device_->kind() == DeviceKind::Cuda ? 2 : 10;
+    const int64_t count = fuzz::number_from_environment("TW_FUZZ_STEPS", 1000);
+    const int64_t each_as_kernels = device_->kind() == DeviceKind::Cuda ? 2 : 20;
     int64_t joined = 0, replaced = 0, reused = 0;
     for (int64_t number = 0; number < count && !testing::Test::HasFailure(); ++number) {
         SCOPED_TRACE(fmt::format("case {} of seed {}", number, seed));
@@ -99,7 +99,7 @@ TEST_P(RandomSteps, AreWhatIsDeclared) {
 /// difference.
 TEST_P(RandomSteps, OfMixedPrecisionAreWhatTheirPlanSays) {
     const uint64_t seed = fuzz::fuzz_seed() + 1;
-    const int64_t count = fuzz::number_from_environment("TW_FUZZ_STEPS", 300) / 5;
+    const int64_t count = fuzz::number_from_environment("TW_FUZZ_STEPS", 1000) / 10;
     size_t rounded = 0, stored = 0;
     for (int64_t number = 0; number < count && !testing::Test::HasFailure(); ++number) {
         SCOPED_TRACE(fmt::format("case {} of seed {}", number, seed));
@@ -180,7 +180,7 @@ StepPlan smaller(const StepPlan& plan, const schedules::Declared& step, StepOpti
 /// By the same kernels in another order, some of them twice: not a bit is another one.
 TEST_P(RandomSteps, MadeAgainHaveTheSameBits) {
     const uint64_t seed = fuzz::fuzz_seed() + 2;
-    const int64_t count = fuzz::number_from_environment("TW_FUZZ_STEPS", 300) / 30;
+    const int64_t count = fuzz::number_from_environment("TW_FUZZ_STEPS", 1000) / 100;
     int64_t of_regions = 0, to_fit = 0;
     for (int64_t number = 0; number < count && !testing::Test::HasFailure(); ++number) {
         SCOPED_TRACE(fmt::format("case {} of seed {}", number, seed));
