@@ -24,6 +24,9 @@ struct OperatorState;  // operator.h
 struct Tape;           // tape/tape.h
 struct MadeAgain;      // tape/made_again.h
 
+/// Of the gradient of a view: that of what it is of (tape/memory_views.h).
+using ViewGradient = std::function<Tensor(const Tensor& gradient)>;
+
 /// Gets a tensor's finished gradient and returns what goes on in its place, of the same type and shape.
 using GradientHook = std::function<Tensor(const Tensor& gradient)>;
 
@@ -47,7 +50,7 @@ private:
 };
 
 /// One recorded call. Released by backward(). Without an operation: gradients that a captured step may differentiate,
-/// and what is made again.
+/// what is made again, and views in the memory of their one input.
 struct Node {
     std::shared_ptr<const OperatorState> operation;
     std::vector<Tensor> inputs;
@@ -55,6 +58,7 @@ struct Node {
     bool released = false;
     uint64_t number = next_number();        ///< later calls have greater ones
     std::shared_ptr<MadeAgain> again = {};  ///< of checkpoint(): backward() calls that, and goes along its tape
+    ViewGradient gradient_of_view = {};     ///< of a view
     static uint64_t next_number();
     ~Node();  ///< of a tape of any length, on no deeper stack
 };
@@ -77,26 +81,37 @@ public:
     Type type() const;
     const std::vector<int64_t>& shape() const;
     const std::string& name() const;
-    /// Empty of what a step makes while it is captured.
+    /// Empty of what a step makes while it is captured. Throws Error of a result of a compiled step that has not run,
+    /// but for calls that are recorded or captured themselves.
     const Buffer& data() const;
+    /// Whether bytes of both are the same, as of a tensor and a view that is no copy (views.h): what overwrites one is
+    /// seen in the other. Not so without data. Elements of all tensors lie side by side, in rows.
+    bool shares_memory(const Tensor& other) const;
     /// What a step makes of it while it is captured, declared; undefined otherwise.
     const tw::Tensor& symbol() const;
-    /// Throws Error if there is no data.
+    /// Throws Error if there is no data, or it is of a compiled step that has not run.
     void require_data() const;
-    /// Gives what was captured its memory. Throws Error if it has some.
-    void set_data(const Buffer& data) const;
+    /// The same, with the line.
+    void require_data(std::source_location where) const;
+    /// Gives what was captured its memory, and takes it from the tape: it requires no gradient. It is nothing to be
+    /// read before `has_run`, if that is given. Throws Error if it has some.
+    void set_data(const Buffer& data, std::shared_ptr<const bool> has_run = nullptr) const;
 
-    /// Waits for the device. Throws Error while the backend records, and if the tensor has no data.
-    HostArray to_host() const;
+    // These throw Error while the backend records or captures a step, of which they would be no part, and if the tensor
+    // has no data. What the step's function makes may be copied to: it is a constant then.
+    /// Waits for the device.
+    HostArray to_host(TW_HERE) const;
     /// Throws Error if type or shape differ; waits for the device.
-    void copy_from_host(const HostArray& host) const;
+    void copy_from_host(const HostArray& host, TW_HERE) const;
     /// Dense elements from page-locked memory, in the stream's order; nobody waits (runtime/driver/pinned_buffer.h).
-    /// Throws LaunchError if it has another number of bytes, Error if the tensor has no data.
-    void upload(const PinnedBuffer& from, const Stream& stream) const;
+    /// Throws LaunchError if it has another number of bytes.
+    void upload(const PinnedBuffer& from, const Stream& stream, TW_HERE) const;
 
     bool requires_grad() const;
-    /// For leaves only; throws Error for types without gradients, which floats have.
-    const Tensor& set_requires_grad() const;
+    /// Of a leaf. With `false` it is frozen: it gets no gradient, loses the one that it has, and optimizers leave it as it
+    /// is, until it is called anew. What was recorded or compiled before stays as it is. Throws Error for types without
+    /// gradients, which floats have, and if what a call has made is to be frozen.
+    const Tensor& set_requires_grad(bool on = true, TW_HERE) const;
     /// What the last backward() gave a leaf; undefined before.
     const Tensor& grad() const;
     /// The call that made it; nullptr for leaves.
@@ -114,6 +129,7 @@ private:
     friend struct Tape;
     struct State;
     const State& state() const;  // throws Error of an undefined tensor
+    std::string why_no_data() const;
 
     std::shared_ptr<State> state_;
 };
@@ -124,6 +140,7 @@ struct Tensor::State {
     std::vector<int64_t> shape;
     std::string name;
     Buffer data;
+    std::shared_ptr<const bool> has_run;  ///< of a result of a compiled step
     tw::Tensor symbol;
     bool requires_grad = false;
     Tensor grad;
@@ -131,6 +148,8 @@ struct Tensor::State {
     std::shared_ptr<GradientHooks> hooks;
     tw::Tensor unhooked;   ///< captured, with hooks: what `symbol` is a view of
     bool is_read = false;  ///< by a call on the tape
+
+    bool is_early() const;  ///< nothing is to be read yet
 };
 
 struct BackwardOptions {
@@ -141,7 +160,7 @@ struct BackwardOptions {
 /// up in a fixed order. Releases the tape from `loss` back. Throws Error if the loss is no f32 scalar, depends on
 /// nothing that requires gradients, or its tape is released already. A retained tape holds tensors, no copies: what has
 /// been overwritten since, by an optimizer, say, counts as it is now, which a captured step refuses.
-void backward(const Tensor& loss, const BackwardOptions& options = {});
+void backward(const Tensor& loss, const BackwardOptions& options = {}, TW_HERE);
 
 struct GradientOptions {
     bool create_graph = false;  ///< the gradients are on the tape themselves, which is retained
@@ -153,7 +172,7 @@ struct GradientOptions {
 /// derived and scheduled by itself (those of nn::Operator's own backward schedules are not asked). Throws Error as
 /// backward() does, and if the loss does not depend on an x that requires a gradient.
 std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& with_respect_to,
-                              const GradientOptions& options = {});
+                              const GradientOptions& options = {}, TW_HERE);
 
 /// While it lives, results of calls in this thread require no gradients, and no tape is kept: scores, averages, hooks.
 /// In a captured step they count as constants. Scopes may stand in scopes.

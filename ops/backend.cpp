@@ -1,6 +1,7 @@
 #include "ops/backend.h"
 
 #include "runtime/driver/arch.h"
+#include "runtime/driver/no_host_access.h"
 #include "support/error.h"
 
 namespace tw::nn {
@@ -31,6 +32,8 @@ void Backend::run(const Executable& executable, const Arguments& arguments) {
         throw_error(Error,
                     "kernels are run while a step is captured; only operators, backward() and updates of "
                     "optimizers and norms can be written down, run others outside of the step");
+    if (recording_)
+        for (const auto& [name, buffer] : arguments.buffers) NoHostAccess::note_used(*device_, buffer.pointer());
     for (Launch& launch : executable.prepare(arguments)) {
         if (recording_)
             recording_->push_back(std::move(launch));
@@ -44,6 +47,8 @@ void Backend::run(BuiltCall& call, std::span<const Buffer> buffers) {
         BuiltCall& call;
         ~Forgetting() { call.forget(); }
     } scope{call};
+    if (recording_)
+        for (const Buffer& buffer : buffers) NoHostAccess::note_used(*device_, buffer.pointer());
     for (const Launch& launch : call.launches(buffers)) {
         if (recording_)
             recording_->push_back(launch);
@@ -59,23 +64,36 @@ void Backend::write_down(Capture& capture, const std::function<void()>& step) {
         Capture*& target;
         ~Writing() { target = nullptr; }
     } scope{capture_ = &capture};
+    const NoHostAccess refused(*device_, "captured");
     step();
 }
 
 Graph Backend::record(const std::function<void()>& step) {
+    if (capture_ || recording_)
+        throw_error(Error, "record: a step is recorded or captured around this one; record the whole of it");
     std::vector<Launch> launches;
     struct Recording {
         std::vector<Launch>*& target;
         ~Recording() { target = nullptr; }
     } scope{recording_ = &launches};
-    step();
+    {
+        const NoHostAccess refused(*device_, "recorded");
+        step();
+    }
     return device_->record(launches);
+}
+
+void Backend::refuse_in_step(const std::string& what, const char* instead, std::source_location where) const {
+    user_check(!capture_ && !recording_, where,
+               "{} while a step is {}: that happens once, now, and in no run of the step; {}", what,
+               capture_ ? "captured" : "recorded", instead);
 }
 
 const Buffer& Backend::one() {
     if (!one_) {
         one_ = device_->allocate(sizeof(float), "one");
-        one_.write(std::vector<float>{1});
+        const float number = 1;
+        one_.copy_from_host(&number);
     }
     return one_;
 }

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,7 @@ public:
     /// Launches on the default stream without waiting or, while record() runs, adds to the recording.
     void run(const Executable& executable, const Arguments& arguments);
     /// Calls `step`; its launches become a graph instead of running. Buffers that it made live as long as the graph.
+    /// Throws Error if a step is recorded or captured already, and if `step` reads or writes tensors from the host.
     Graph record(const std::function<void()>& step);
     bool recording() const { return recording_ != nullptr; }
 
@@ -46,6 +48,9 @@ public:
     void write_down(Capture& capture, const std::function<void()>& step);
     /// Where calls are written down now; nullptr if they run.
     Capture* capture() const { return capture_; }
+    /// Throws Error, with the line, while a step is recorded or captured: "`what` while a step is ..., `instead`". What
+    /// the host does then happens once, where each call of the step's function would do it.
+    void refuse_in_step(const std::string& what, const char* instead, std::source_location where) const;
 
     /// The number 1 as f32 on the device: the adjoint of a loss.
     const Buffer& one();

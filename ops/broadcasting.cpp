@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dsl/differentiate.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -39,12 +40,26 @@ std::vector<int64_t> extents_of(const tw::Tensor& x) {
 
 Type computed_type(Type type) { return info(type).is_storage_only ? f32 : type; }
 
-Expression of_each(const std::string& name, std::function<Expr(const Expr& x)> each) {
+Expression of_each(const std::string& name, std::function<Expr(const Expr& x)> each, std::optional<Type> result) {
     return [=](const std::vector<tw::Tensor>& in) {
         const Type type = in[0].type();
         return compute(name, {in[0].shape().begin(), in[0].shape().end()}, [&](const std::vector<Expr>& at) {
             const Expr element = in[0].read({at.begin(), at.end()});
-            return tw::cast(type, each(tw::cast(computed_type(type), element)));
+            return tw::cast(result.value_or(type), each(tw::cast(computed_type(type), element)));
+        });
+    };
+}
+
+Expression of_each_with_slope(const std::string& name, std::function<Expr(const Expr& x)> each,
+                              std::function<Expr(const Expr& x)> slope) {
+    return [=](const std::vector<tw::Tensor>& in) {
+        const tw::Tensor x = in[0];
+        return with_gradient(of_each(name, each)(in), {x}, [=](const tw::Tensor&, const tw::Tensor& adjoint) {
+            return std::vector{
+                compute("d_" + name, {x.shape().begin(), x.shape().end()}, [&](const std::vector<Expr>& indices) {
+                    const std::vector<Operand> at(indices.begin(), indices.end());
+                    return adjoint.read(at) * slope(tw::cast(computed_type(x.type()), x.read(at)));
+                })};
         });
     };
 }
@@ -61,6 +76,8 @@ void check_float(const std::string& who, const Tensor& x, std::source_location w
 
 int dimension_of(const std::string& who, const std::vector<int64_t>& shape, int dim, std::source_location where) {
     const int rank = static_cast<int>(shape.size());
+    user_check(rank > 0, where, "{}: x is a scalar, which has no dimensions; give a tensor that has dimension {}", who,
+               dim);
     user_check(-rank <= dim && dim < rank, where, "{}: x is {}, which has no dimension {}; give one of -{} to {}", who,
                shape_text(shape), dim, rank, rank - 1);
     return dim < 0 ? dim + rank : dim;

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <source_location>
 #include <string>
 #include <string_view>
@@ -23,8 +24,12 @@ std::vector<int64_t> extents_of(const tw::Tensor& x);
 /// What elements and sums of this type are computed in: f32 for storage types.
 Type computed_type(Type type);
 
-/// Declares `each` of the elements of one tensor, of its type and shape, computed in f32 if that is a storage type.
-Expression of_each(const std::string& name, std::function<Expr(const Expr& x)> each);
+/// Declares `each` of the elements of one tensor, of its shape, and of its type or of `result`, computed in f32 if its
+/// type is a storage type.
+Expression of_each(const std::string& name, std::function<Expr(const Expr& x)> each, std::optional<Type> result = {});
+/// The same of the type of the tensor, floats, where derivatives are not derived but given: those of `each` at x.
+Expression of_each_with_slope(const std::string& name, std::function<Expr(const Expr& x)> each,
+                              std::function<Expr(const Expr& x)> slope);
 
 /// Throws Error with both types where they differ.
 void check_one_type(std::string_view who, const Tensor& x, const Tensor& y, std::source_location where);

@@ -4,6 +4,9 @@
 
 #include "dsl/differentiate.h"
 #include "ops/backend.h"
+#include "ops/tape/memory_views.h"
+#include "ops/tape/tape.h"
+#include "runtime/driver/no_host_access.h"
 #include "support/error.h"
 
 namespace tw::nn {
@@ -29,6 +32,8 @@ Capture::Input& Capture::input_for(const Tensor& tensor) {
     if (found != inputs_.end()) return *found;
     const Shape shape(tensor.shape().begin(), tensor.shape().end());
     const tw::Tensor symbol = input(free_name(tensor.name()), tensor.type(), shape);
+    const Buffer& memory = Tape::memory_of(tensor);
+    NoHostAccess::note_used(*memory.device(), memory.pointer());
     return inputs_.emplace_back(Input{tensor, symbol, symbol});
 }
 
@@ -49,15 +54,24 @@ tw::Tensor Capture::with_own_name(const tw::Tensor& symbol) {
     return symbol;
 }
 
+void Capture::require_outside(const Tensor& overwritten) const {
+    internal_check(!overwritten.symbol().defined(), "'{}' is overwritten, but is made by the step", overwritten.name());
+    if (std::ranges::any_of(allocated_, [&](const Tensor& each) { return each.same(overwritten); }))
+        throw_error(Error,
+                    "'{}' is allocated by the function that is captured, and overwritten there: calls would begin with "
+                    "it anew, and runs of the step go on with it; make it outside of the function",
+                    overwritten.name());
+}
+
 tw::Tensor Capture::overwrite(const Tensor& tensor, const tw::Tensor& value) {
-    internal_check(!tensor.symbol().defined(), "'{}' is overwritten, but is made by the step", tensor.name());
+    require_outside(tensor);
     return input_for(tensor).now = named(value, tensor.name() + "_next");
 }
 
 std::vector<tw::Tensor> Capture::overwrite(const std::vector<Tensor>& tensors, const std::vector<tw::Tensor>& outputs) {
     std::vector<std::string> names;
     for (const Tensor& tensor : tensors) {
-        internal_check(!tensor.symbol().defined(), "'{}' is overwritten, but is made by the step", tensor.name());
+        require_outside(tensor);
         names.push_back(tensor.name() + "_next");
     }
     for (size_t k = 0; k < outputs.size(); ++k)
@@ -72,16 +86,15 @@ std::vector<tw::Tensor> Capture::overwrite(const std::vector<Tensor>& tensors, c
     return result;
 }
 
-std::vector<Tensor> Capture::gradients_of(const Tensor& loss, const std::vector<Tensor>& leaves) {
+std::vector<Tensor> Capture::gradients_of(const Tensor& loss, const std::vector<Tensor>& leaves,
+                                          std::source_location where) {
     std::vector<tw::Tensor> symbols;
     const auto operations = operations_of({loss.symbol()});
     for (const Tensor& leaf : leaves) {
         symbols.push_back(symbol_of(leaf));
-        if (std::ranges::find(operations, symbols.back().operation()) == operations.end())
-            throw_error(Error,
-                        "backward: '{}' was overwritten since '{}' was made of it; call backward() before the "
-                        "update",
-                        leaf.name(), loss.name());
+        user_check(std::ranges::find(operations, symbols.back().operation()) != operations.end(), where,
+                   "backward: '{}' was overwritten since '{}' was made of it; call backward() before the update",
+                   leaf.name(), loss.name());
     }
     const tw::Tensor one = compute("one", {}, [](const std::vector<Expr>&) { return constant(f32, 1.0); });
     std::vector<Tensor> result;
@@ -91,13 +104,15 @@ std::vector<Tensor> Capture::gradients_of(const Tensor& loss, const std::vector<
     return result;
 }
 
-Tensor Capture::not_kept(const std::function<Tensor()>& f) {
+std::vector<Tensor> Capture::not_kept(const std::function<std::vector<Tensor>()>& f) {
     const size_t num_before = named_.size();
-    const Tensor result = f();
-    std::vector<tw::Tensor> before;
+    const std::vector<Tensor> results = f();
+    std::vector<tw::Tensor> before, made;
     for (size_t k = 0; k < num_before; ++k) before.emplace_back(named_[k], 0);
-    if (result.symbol().defined()) regions_.push_back(made_between(before, {result.symbol()}));
-    return result;
+    for (const Tensor& result : results)
+        if (result.symbol().defined()) made.push_back(result.symbol());
+    if (!made.empty()) regions_.push_back(made_between(before, made));
+    return results;
 }
 
 schedules::Declared Capture::declared(const std::vector<Tensor>& results) {
@@ -112,6 +127,9 @@ schedules::Declared Capture::declared(const std::vector<Tensor>& results) {
     std::erase_if(inputs_, [&](const Input& each) {  // what nothing is made of in the end
         return each.now.same(each.symbol) && std::ranges::find(operations, each.symbol.operation()) == operations.end();
     });
+    for (const Input& each : inputs_)
+        for (const Input& other : inputs_)
+            if (!each.now.same(each.symbol) && !other.tensor.same(each.tensor)) check_apart(each.tensor, other.tensor);
     for (const auto& operation : operations) {
         const bool is_own =
             std::ranges::any_of(inputs_, [&](const Input& each) { return each.symbol.operation() == operation; });
@@ -126,7 +144,7 @@ schedules::Declared Capture::declared(const std::vector<Tensor>& results) {
 
 std::map<std::string, Buffer> Capture::given() const {
     std::map<std::string, Buffer> memory;
-    for (const Input& each : inputs_) memory[each.symbol.name()] = each.tensor.data();
+    for (const Input& each : inputs_) memory[each.symbol.name()] = Tape::memory_of(each.tensor);
     return memory;
 }
 

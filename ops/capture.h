@@ -21,16 +21,21 @@ public:
     tw::Tensor symbol_of(const Tensor& tensor);
     /// A tensor that a call makes. Its declaration gets a name of its own.
     Tensor made(const std::shared_ptr<Backend>& backend, const tw::Tensor& symbol, const std::string& name);
-    /// From here on, the tensor is this: what is returned, under a name of its own.
+    /// From here on, the tensor is this: what is returned, under a name of its own. Throws Error if the function has
+    /// allocated the tensor: it would be new in each call, and is the same in each run.
     tw::Tensor overwrite(const Tensor& tensor, const tw::Tensor& value);
     /// The same of several tensors and the first outputs of one operation, which gets new names. Returns all of its
     /// outputs.
     std::vector<tw::Tensor> overwrite(const std::vector<Tensor>& tensors, const std::vector<tw::Tensor>& outputs);
-    /// d loss / d leaf, for each.
-    std::vector<Tensor> gradients_of(const Tensor& loss, const std::vector<Tensor>& leaves);
+    /// d loss / d leaf, for each. Throws Error if one has been overwritten since.
+    std::vector<Tensor> gradients_of(const Tensor& loss, const std::vector<Tensor>& leaves, std::source_location where);
 
-    /// Calls `f`: what the step makes for its result alone, and did not make before, is not kept for the backward pass.
-    Tensor not_kept(const std::function<Tensor()>& f);
+    /// Memory that the function allocates: what is overwritten is none of it.
+    void note_allocated(const Tensor& tensor) { allocated_.push_back(tensor); }
+
+    /// Calls `f`: what the step makes for its results alone, and did not make before, is not kept for the backward
+    /// pass.
+    std::vector<Tensor> not_kept(const std::function<std::vector<Tensor>()>& f);
     const std::vector<MadeBetween>& regions() const { return regions_; }
 
     /// All that the results and what is overwritten need.
@@ -51,8 +56,11 @@ private:
         tw::Tensor now;
     };
     Input& input_for(const Tensor& tensor);
+    /// Throws Error if the step could not go on with it.
+    void require_outside(const Tensor& overwritten) const;
 
     std::vector<Input> inputs_;
+    std::vector<Tensor> allocated_;
     std::set<std::string> names_;
     std::vector<std::shared_ptr<const Operation>> named_;
     std::vector<MadeBetween> regions_;  // inner ones first

@@ -6,6 +6,7 @@
 #include <concepts>
 #include <functional>
 #include <source_location>
+#include <type_traits>
 #include <vector>
 
 #include "dsl/schedule_options.h"
@@ -21,10 +22,16 @@ namespace tw::nn {
 /// Error if `f` is no function or its result undefined, there are no inputs, and what f throws.
 Tensor checkpoint(const std::function<Tensor(const std::vector<Tensor>& inputs)>& f, const std::vector<Tensor>& inputs,
                   TW_HERE);
-/// The same of one input: of a module, say.
+/// The same of a function of several results. Called by itself, backward() calls f again once for all of them; a result
+/// that the loss does not need costs nothing. Throws Error too if there are none.
+std::vector<Tensor> checkpoint(const std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>& f,
+                               const std::vector<Tensor>& inputs, TW_HERE);
+/// The same of one input: of a module, say. What f returns, a tensor or several.
 template <std::invocable<const Tensor&> F>
-Tensor checkpoint(const F& f, const Tensor& input, TW_HERE) {
-    return checkpoint([f](const std::vector<Tensor>& in) -> Tensor { return f(in[0]); }, std::vector{input}, where);
+std::invoke_result_t<const F&, const Tensor&> checkpoint(const F& f, const Tensor& input, TW_HERE) {
+    using Made = std::invoke_result_t<const F&, const Tensor&>;
+    return checkpoint(std::function<Made(const std::vector<Tensor>&)>([f](const auto& in) -> Made { return f(in[0]); }),
+                      std::vector{input}, where);
 }
 
 }  // namespace tw::nn

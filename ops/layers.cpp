@@ -1,6 +1,8 @@
 #include "ops/layers.h"
 
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include "dsl/differentiate.h"
 #include "dsl/simplify.h"
@@ -41,25 +43,17 @@ const Operator& mse_loss_operator() {
     return op;
 }
 
-/// Indices of the result's row are divided one after the other, so that gradients solve for their digits.
-const Operator& flatten_operator() {
-    static const Operator op("flatten", [](const std::vector<tw::Tensor>& in) {
-        const std::vector<Expr>& shape = in[0].shape();
-        Expr width = integer(1);
-        for (size_t d = 1; d < shape.size(); ++d) width = simplify(width * shape[d]);
-        return compute("flat", {shape[0], width}, [&](Expr i, Expr j) {
-            std::vector<Operand> at(shape.size(), i);
-            for (size_t d = shape.size() - 1; d > 1; --d) {
-                at[d] = j % shape[d];
-                j = j / shape[d];
-            }
-            if (shape.size() > 1) at[1] = j;
-            return in[0].read(at);
-        });
-    });
-    return op;
+/// log(1 + exp(-|x|)) + max(x, 0). With u the rounded sum, log(u) small / (u - 1) has the error of the logarithm alone
+/// (Goldberg, What every computer scientist should know about floating-point arithmetic, theorem 4).
+Expr softplus_of(const Expr& x) {
+    const Expr small = tw::exp(-tw::abs(x)), one = constant(x.type(), 1.0), u = one + small;
+    return tw::max(x, constant(x.type(), 0.0)) + select(u == one, small, tw::log(u) * small / (u - one));
 }
 
+/// exp(x) - 1 = tanh(x / 2) (exp(x) + 1), without the cancellation.
+Expr exp_less_one(const Expr& x) { return tw::tanh(x * 0.5) * (tw::exp(x) + 1.0); }
+
+/// Indices of the result's row are divided one after the other, so that gradients solve for their digits.
 /// Rows of a table, and, if these are given, those of `places` in turn added.
 const Operator& embedding_operator() {
     static const Operator op("embedding", [](const std::vector<tw::Tensor>& in) {
@@ -128,53 +122,73 @@ Tensor sigmoid(const Tensor& x, std::source_location where) {
     return op({x}, where);
 }
 
+Tensor softplus(const Tensor& x, std::source_location where) {
+    static const Operator op("softplus", of_each_with_slope("softplus", softplus_of, tw::sigmoid));
+    check_float("softplus", x, where);
+    return op({x}, where);
+}
+Tensor leaky_relu(const Tensor& x, double slope, std::source_location where) {
+    check_float("leaky_relu", x, where);
+    return operator_with("leaky_relu", fmt::format("{}", slope), of_each("leaky_relu", [slope](const Expr& e) {
+                             return select(e > 0.0, e, e * slope);
+                         }))({x}, where);
+}
+Tensor elu(const Tensor& x, double alpha, std::source_location where) {
+    check_float("elu", x, where);
+    const auto element = [alpha](const Expr& e) { return select(e > 0.0, e, exp_less_one(e) * alpha); };
+    const auto slope = [alpha](const Expr& e) { return select(e > 0.0, constant(e.type(), 1.0), tw::exp(e) * alpha); };
+    return operator_with("elu", fmt::format("{}", alpha), of_each_with_slope("elu", element, slope))({x}, where);
+}
+
 Tensor flatten(const Tensor& x, std::source_location where) {
-    if (x.shape().size() < 2) throw_error(Error, "flatten: x is {}; give [batch, extents...]", shape_text(x.shape()));
-    return flatten_operator()({x}, where);
+    if (x.shape().size() < 2) user_error(where, "flatten: x is {}; give [batch, extents...]", shape_text(x.shape()));
+    const std::vector<int64_t>& shape = x.shape();
+    return reshape(x, {shape[0], std::accumulate(shape.begin() + 1, shape.end(), int64_t{1}, std::multiplies<>())},
+                   where);
 }
 
 Tensor embedding(const Tensor& table, const Tensor& ids, const Tensor& places, std::source_location where) {
     if (table.shape().size() != 2 || ids.shape().size() != 1 || ids.type() != i32 || places.shape().size() != 2 ||
         places.shape()[1] != table.shape()[1])
-        throw_error(
-            Error,
-            "embedding: the table is {}, ids are {} {}, places {}; give [words, width], i32 [rows] and [length, "
-            "width]",
-            shape_text(table.shape()), name_of(ids.type()), shape_text(ids.shape()), shape_text(places.shape()));
+        user_error(where,
+                   "embedding: the table is {}, ids are {} {}, places {}; give [words, width], i32 [rows] and [length, "
+                   "width]",
+                   shape_text(table.shape()), name_of(ids.type()), shape_text(ids.shape()), shape_text(places.shape()));
     return embedding_operator()({table, ids, places}, where);
 }
 
 Tensor embedding(const Tensor& table, const Tensor& ids, std::source_location where) {
     if (table.shape().size() != 2 || ids.shape().empty() || ids.type() != i32)
-        throw_error(Error, "embedding: the table is {}, ids are {} {}; give [words, width] and i32 [...]",
-                    shape_text(table.shape()), name_of(ids.type()), shape_text(ids.shape()));
+        user_error(where, "embedding: the table is {}, ids are {} {}; give [words, width] and i32 [...]",
+                   shape_text(table.shape()), name_of(ids.type()), shape_text(ids.shape()));
     return embedding_operator()({table, ids}, where);
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, std::source_location where) {
     if (logits.shape().size() != 2 || labels.type() != i32 || labels.shape() != std::vector<int64_t>{logits.shape()[0]})
-        throw_error(Error, "cross_entropy: logits are {}, labels {} {}; give [batch, classes] and i32 [batch]",
-                    shape_text(logits.shape()), name_of(labels.type()), shape_text(labels.shape()));
+        user_error(where, "cross_entropy: logits are {}, labels {} {}; give [batch, classes] and i32 [batch]",
+                   shape_text(logits.shape()), name_of(labels.type()), shape_text(labels.shape()));
     return cross_entropy_operator()({logits, labels}, where);
 }
 
 Tensor mse_loss(const Tensor& x, const Tensor& y, std::source_location where) {
     if (x.shape() != y.shape() || x.shape().empty())
-        throw_error(Error, "mse_loss: x is {}, y {}; give two of one shape with at least one extent",
-                    shape_text(x.shape()), shape_text(y.shape()));
+        user_error(where, "mse_loss: x is {}, y {}; give two of one shape with at least one extent",
+                   shape_text(x.shape()), shape_text(y.shape()));
     return mse_loss_operator()({x, y}, where);
 }
 
-void check_labels(const std::vector<int32_t>& labels, int64_t classes) {
+void check_labels(const std::vector<int32_t>& labels, int64_t classes, std::source_location where) {
     for (size_t i = 0; i < labels.size(); ++i)
         if (labels[i] < 0 || labels[i] >= classes)
-            throw_error(Error, "label {} is {}, outside of 0..{}", i, labels[i], classes - 1);
+            user_error(where, "check_labels: label {} is {}, outside of 0..{}; give numbers of classes", i, labels[i],
+                       classes - 1);
 }
 
-double accuracy(const HostArray& logits, const std::vector<int32_t>& labels) {
+double accuracy(const HostArray& logits, const std::vector<int32_t>& labels, std::source_location where) {
     if (logits.shape.size() != 2 || logits.shape[0] != int64_t(labels.size()))
-        throw_error(Error, "accuracy: logits are {}, labels [{}]; give [batch, classes] and [batch]",
-                    shape_text(logits.shape), labels.size());
+        user_error(where, "accuracy: logits are {}, labels [{}]; give [batch, classes] and [batch]",
+                   shape_text(logits.shape), labels.size());
     int64_t right = 0;
     for (int64_t i = 0; i < logits.shape[0]; ++i) {
         int64_t best = 0;

@@ -22,6 +22,12 @@ Tensor silu(const Tensor& x, TW_HERE);
 Tensor tanh(const Tensor& x, TW_HERE);
 /// 1 / (1 + exp(-x)), of any shape.
 Tensor sigmoid(const Tensor& x, TW_HERE);
+/// log(1 + exp(x)), of floats of any shape; exact to a few roundings also where exp(x) is small or overflows.
+Tensor softplus(const Tensor& x, TW_HERE);
+/// x where it is more than 0, else slope x; of floats. The slope at 0 is that of negative ones.
+Tensor leaky_relu(const Tensor& x, double slope = 0.01, TW_HERE);
+/// x where it is more than 0, else alpha (exp(x) - 1), of floats (Clevert et al.: Exponential linear units).
+Tensor elu(const Tensor& x, double alpha = 1, TW_HERE);
 /// x [batch, extents...] as rows [batch, product of the extents]. Throws Error if there is no extent.
 Tensor flatten(const Tensor& x, TW_HERE);
 /// table[ids[n]] + places[n % length], rows of sequences of `length` one behind the other: table [words, width], ids
@@ -40,9 +46,9 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, TW_HERE);
 Tensor mse_loss(const Tensor& x, const Tensor& y, TW_HERE);
 
 /// Throws Error naming the first label outside of 0..classes-1.
-void check_labels(const std::vector<int32_t>& labels, int64_t classes);
+void check_labels(const std::vector<int32_t>& labels, int64_t classes, TW_HERE);
 /// The share of the rows of logits [batch, classes] whose largest element is at the label.
-double accuracy(const HostArray& logits, const std::vector<int32_t>& labels);
+double accuracy(const HostArray& logits, const std::vector<int32_t>& labels, TW_HERE);
 
 /// A fully connected layer. Weights and biases start uniform in +-1/sqrt(in): the same seed, the same values anywhere.
 class Linear : public Module {

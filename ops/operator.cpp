@@ -28,6 +28,21 @@ tw::Tensor own_output(const tw::Tensor& derived, size_t index, const std::vector
     });
 }
 
+/// The expression over these inputs; what it refuses it refuses of tensors of their users' names.
+tw::Tensor expressed(const Expression& expression, const std::vector<tw::Tensor>& declared,
+                     const std::vector<Tensor>& inputs) {
+    try {
+        return expression(declared);
+    } catch (const Error&) {
+        std::vector<tw::Tensor> named;
+        for (size_t i = 0; i < inputs.size(); ++i)
+            named.push_back(input(inputs[i].name().empty() ? input_name(i) : inputs[i].name(), inputs[i].type(),
+                                  {inputs[i].shape().begin(), inputs[i].shape().end()}));
+        expression(named);
+        throw;
+    }
+}
+
 /// The registry is asked in the place of the rule.
 Program program_by(const ScheduleFunction& function, const std::vector<tw::Tensor>& declared, Backend& backend,
                    const std::source_location& where) {
@@ -109,7 +124,7 @@ BuiltCall OperatorState::build_forward(const std::vector<Tensor>& inputs, const 
     Backend& backend = *inputs[0].backend();
     const Executable& executable = backend.built(key("forward", inputs), [&](const Target&) {
         CalledFrom caller(where);
-        return program_by(forward, {expression(declare_inputs(inputs))}, backend, where);
+        return program_by(forward, {expressed(expression, declare_inputs(inputs), inputs)}, backend, where);
     });
     const BufferNode& result = *executable.program().tree().outputs[0];
     for (const Expr& extent : declared_shape(result))

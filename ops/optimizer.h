@@ -44,17 +44,20 @@ class Optimizer {
 public:
     /// Throws Error without parameters, if one is undefined, given twice, a scalar, no f32 or of another backend than
     /// the first, and if the rate, a factor, a decay or the norm is negative or not finite.
-    Optimizer(const ParameterGroups& parameters, double rate, UpdateRule rule, const OptimizerOptions& options = {});
+    Optimizer(const ParameterGroups& parameters, double rate, UpdateRule rule, const OptimizerOptions& options = {},
+              TW_HERE);
 
-    /// Waits for the device. While a step is recorded or captured it counts at once, and is no part of the step. Throws
-    /// Error if the rate is negative or not finite.
-    void set_rate(double rate);
-    /// Enqueues the update. Throws Error, before anything is enqueued, if a parameter has no gradient: call backward()
-    /// before. Throws Error if the rule makes another number of values than it has states, and a parameter.
-    void step();
+    /// Waits for the device. Throws Error if the rate is negative or not finite, and while a step is recorded or
+    /// captured, of which it would be no part: set it between runs, which read it.
+    void set_rate(double rate, TW_HERE);
+    /// Enqueues the update of all parameters but those that are frozen (Tensor::set_requires_grad()), whose states stay
+    /// as they are, too. Throws Error, before anything is enqueued, if all are, or one that is not has no gradient:
+    /// call backward() before, of a loss that is made of it. Throws Error if the rule makes another number of values
+    /// than it has states, and a parameter.
+    void step(TW_HERE);
     /// The same of gradients of a scaled loss, which are divided by the scale before anything else. If their norm is
     /// not finite, nothing changes, nor is the step counted. Throws Error as step() does.
-    void step(LossScale& scale);
+    void step(LossScale& scale, TW_HERE);
 
     /// What the next step depends on besides parameters and rate, to be saved and restored: the states of each
     /// parameter in turn, and then, if the rule counts them, the number of steps, an f32 scalar.
@@ -72,13 +75,15 @@ private:
     void add(const Tensor& parameter, const ParameterGroup& group);
     Overwriting::Declare declaration(const ParameterGroup& group, bool is_scaled) const;
     Overwriting counting() const;
-    void require_gradients() const;
-    void step_by(const Tensor* scale);
+    void write_rate(double rate, std::source_location where) const;
+    void require_gradients(std::source_location where) const;
+    void step_by(const Tensor* scale, std::source_location where);
 
     UpdateRule rule_;
     OptimizerOptions options_;
     std::vector<Updated> updated_;
-    Tensor rate_, steps_, norm_;  // f32 scalars
+    Tensor rate_, steps_, norm_;        // f32 scalars
+    uint64_t num_backward_before_ = 0;  // calls of backward() before it was made
     std::optional<Overwriting> counting_, scaled_counting_;
 };
 
@@ -86,29 +91,29 @@ private:
 class Sgd : public Optimizer {
 public:
     /// Throws what Optimizer and sgd_rule() throw.
-    Sgd(const ParameterGroups& parameters, double rate, double momentum = 0);
-    Sgd(const ParameterGroups& parameters, double rate, const SgdOptions& options);
+    Sgd(const ParameterGroups& parameters, double rate, double momentum = 0, TW_HERE);
+    Sgd(const ParameterGroups& parameters, double rate, const SgdOptions& options, TW_HERE);
 };
 
 /// Weight decay is a part of the gradient (update_rule.h).
 class Adam : public Optimizer {
 public:
     /// Throws what Optimizer and adam_rule() throw.
-    Adam(const ParameterGroups& parameters, double rate, const AdamOptions& options = {});
+    Adam(const ParameterGroups& parameters, double rate, const AdamOptions& options = {}, TW_HERE);
 };
 
 /// Weight decay stands beside the moments (update_rule.h).
 class AdamW : public Optimizer {
 public:
     /// Throws what Optimizer and adamw_rule() throw.
-    AdamW(const ParameterGroups& parameters, double rate, const AdamOptions& options = {.weight_decay = 0.01});
+    AdamW(const ParameterGroups& parameters, double rate, const AdamOptions& options = {.weight_decay = 0.01}, TW_HERE);
 };
 
 /// The sign of an average of gradients (update_rule.h).
 class Lion : public Optimizer {
 public:
     /// Throws what Optimizer and lion_rule() throw.
-    Lion(const ParameterGroups& parameters, double rate, const LionOptions& options = {});
+    Lion(const ParameterGroups& parameters, double rate, const LionOptions& options = {}, TW_HERE);
 };
 
 }  // namespace tw::nn

@@ -1,53 +1,21 @@
 #include "ops/reductions.h"
 
-#include <algorithm>
-
 #include <fmt/ranges.h>
 
 #include "dsl/differentiate.h"
 #include "ops/broadcasting.h"
+#include "ops/reduced.h"
 #include "ops/views.h"
 #include "support/error.h"
 
 namespace tw::nn {
 namespace {
 
-/// From 0 on, ascending; all if none are named.
-std::vector<int> dimensions_of(const std::string& who, const Tensor& x, const std::vector<int>& dims,
-                               std::source_location where) {
-    std::vector<int> named;
-    for (int dim : dims) named.push_back(dimension_of(who, x.shape(), dim, where));
-    std::ranges::sort(named);
-    user_check(std::ranges::adjacent_find(named) == named.end(), where,
-               "{}: dimensions [{}] of x, {}; name each of them once", who, fmt::join(dims, ", "),
-               shape_text(x.shape()));
-    for (int dim = 0; dims.empty() && dim < static_cast<int>(x.shape().size()); ++dim) named.push_back(dim);
-    return named;
-}
-
 tw::Tensor declared_sum(const tw::Tensor& x, const std::vector<int>& dims, bool keep, bool is_mean) {
-    const std::vector<int64_t> extents = extents_of(x);
-    const Type type = computed_type(x.type());
-    std::vector<Axis> axes;
-    std::vector<int64_t> shape;
-    double count = 1;
-    for (int d = 0; d < x.rank(); ++d) {
-        const int64_t extent = extents[static_cast<size_t>(d)];
-        const bool is_summed = std::ranges::binary_search(dims, d);
-        if (is_summed) axes.push_back(reduce_axis(fmt::format("d{}", d), extent));
-        if (is_summed) count *= static_cast<double>(extent);
-        if (!is_summed || keep) shape.push_back(is_summed ? 1 : extent);
-    }
-    return compute(is_mean ? "mean" : "sum", {shape.begin(), shape.end()}, [&](const std::vector<Expr>& at) {
-        std::vector<Operand> places;
-        size_t axis = 0, place = 0;
-        for (int d = 0; d < x.rank(); ++d) {
-            const bool is_summed = std::ranges::binary_search(dims, d);
-            places.emplace_back(is_summed ? Expr(axes[axis++]) : at[place]);
-            place += !is_summed || keep;
-        }
-        const Expr element = cast(type, x.read(places)), total = axes.empty() ? element : tw::sum(element, axes);
-        return cast(x.type(), is_mean ? total / constant(type, count) : total);
+    const Reduced of(x, dims, keep);
+    return compute(is_mean ? "mean" : "sum", of.shape, [&](const std::vector<Expr>& at) {
+        const Expr total = of.axes.empty() ? of.term(at) : tw::sum(of.term(at), of.axes);
+        return cast(x.type(), is_mean ? total / constant(total.type(), of.count) : total);
     });
 }
 

@@ -1,5 +1,6 @@
-// Sums along dimensions and what is made of them: means, softmax, products of matrices.
+// Reductions along dimensions and what is made of them: sums, extremes, moments, softmax, products of matrices.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "ops/operator.h"
@@ -14,6 +15,34 @@ namespace tw::nn {
 Tensor sum(const Tensor& x, const std::vector<int>& dims = {}, bool keep = false, TW_HERE);
 /// The sum over the number of terms, of floats.
 Tensor mean(const Tensor& x, const std::vector<int>& dims = {}, bool keep = false, TW_HERE);
+
+/// The largest or smallest element, of numbers; NaN counts only where all are, as -infinity or infinity. The gradient
+/// is shared evenly between equal ones. Throw Error as sum(), and where there are no elements to choose from.
+Tensor max(const Tensor& x, const std::vector<int>& dims = {}, bool keep = false, TW_HERE);
+Tensor min(const Tensor& x, const std::vector<int>& dims = {}, bool keep = false, TW_HERE);
+/// Where along a dimension, or, if none is named, in row-major order, the largest or smallest element stands, the first
+/// of equal ones: i32, which requires no gradient. Throw Error as max().
+Tensor argmax(const Tensor& x, std::optional<int> dim = {}, bool keep = false, TW_HERE);
+Tensor argmin(const Tensor& x, std::optional<int> dim = {}, bool keep = false, TW_HERE);
+/// Of booleans: whether one holds, or all do. Of none, false and true. Throw Error as sum(), and of other types.
+Tensor any(const Tensor& x, const std::vector<int>& dims = {}, bool keep = false, TW_HERE);
+Tensor all(const Tensor& x, const std::vector<int>& dims = {}, bool keep = false, TW_HERE);
+
+// Of floats. Throw Error as sum().
+/// The product, of numbers. Its gradient, of one of n terms, is the product of the others, right at zeros too: n^2
+/// work.
+Tensor prod(const Tensor& x, const std::vector<int>& dims = {}, bool keep = false, TW_HERE);
+/// The logarithm of the sum of exp(x). The largest element is subtracted first.
+Tensor logsumexp(const Tensor& x, const std::vector<int>& dims = {}, bool keep = false, TW_HERE);
+/// The sum of squared differences from the mean over the number of terms less `correction`: 1 of a sample, 0 of all.
+/// Throws Error too unless there are more terms than that.
+Tensor var(const Tensor& x, const std::vector<int>& dims = {}, int correction = 1, bool keep = false, TW_HERE);
+/// Its square root, whose gradient at 0 is 0.
+Tensor std(const Tensor& x, const std::vector<int>& dims = {}, int correction = 1, bool keep = false, TW_HERE);
+/// The square root of the sum of squares, which may overflow. The gradient at 0 is 0.
+Tensor norm(const Tensor& x, const std::vector<int>& dims = {}, bool keep = false, TW_HERE);
+/// Along a dimension, the sum of all elements up to each one, of numbers.
+Tensor cumsum(const Tensor& x, int dim, TW_HERE);
 
 /// exp(x) over its sum along a dimension, of floats. The largest element is subtracted first.
 Tensor softmax(const Tensor& x, int dim, TW_HERE);

@@ -1,5 +1,7 @@
 // Functional calls that move elements alone. In a step as one graph (step/compile_step.h) their results need no memory:
-// whoever reads them reads what they are views of. Called by themselves they are copies.
+// whoever reads them reads what they are views of. Called by themselves they are tensors in the memory of x, which they
+// keep alive, where their elements lie there side by side, in the order of rows, from a multiple of 16 bytes on: no
+// kernel runs, and what overwrites x later is seen (Tensor::shares_memory()). All others are copies.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -31,5 +33,8 @@ Tensor broadcast_to(const Tensor& x, const std::vector<int64_t>& shape, TW_HERE)
 Tensor squeeze(const Tensor& x, int dim, TW_HERE);
 /// With a dimension of extent 1, `dim` of the result.
 Tensor unsqueeze(const Tensor& x, int dim, TW_HERE);
+
+/// The elements of x in memory of their own, which nothing that overwrites x changes.
+Tensor clone(const Tensor& x, TW_HERE);
 
 }  // namespace tw::nn

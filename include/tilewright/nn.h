@@ -4,6 +4,7 @@
 
 #include "ops/attention.h"
 #include "ops/checkpoint.h"
+#include "ops/comparisons.h"
 #include "ops/convolution.h"
 #include "ops/elementwise.h"
 #include "ops/joining.h"

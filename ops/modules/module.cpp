@@ -14,36 +14,34 @@ struct Module::State {
 
 Module::Module() : state_(std::make_shared<State>()) {}
 
-void Module::require_free(const std::string& name) const {
-    if (name.empty() || name.find('.') != std::string::npos)
-        throw_error(Error, "Module: '{}' is no name; give one that is not empty and has no dot, which joins names",
-                    name);
+void Module::require_free(const std::string& name, std::source_location where) const {
+    user_check(!name.empty() && name.find('.') == std::string::npos, where,
+               "Module: '{}' is no name; give one that is not empty and has no dot, which joins names", name);
     const auto has_it = [&](const auto& all) {
         return std::ranges::any_of(all, [&](const auto& each) { return each.first == name; });
     };
-    if (has_it(state_->parameters) || has_it(state_->buffers) || has_it(state_->modules))
-        throw_error(Error, "Module: '{}' has been registered before; give each part of a module a name of its own",
-                    name);
+    user_check(!has_it(state_->parameters) && !has_it(state_->buffers) && !has_it(state_->modules), where,
+               "Module: '{}' has been registered before; give each part of a module a name of its own", name);
 }
 
-Tensor Module::register_parameter(const std::string& name, const Tensor& tensor) {
-    require_free(name);
-    if (!tensor.defined()) throw_error(Error, "Module: parameter '{}' is an undefined tensor; make it first", name);
+Tensor Module::register_parameter(const std::string& name, const Tensor& tensor, std::source_location where) {
+    require_free(name, where);
+    user_check(tensor.defined(), where, "Module: parameter '{}' is an undefined tensor; make it first", name);
     state_->parameters.emplace_back(name, tensor.set_requires_grad());
     return tensor;
 }
 
-Tensor Module::register_buffer(const std::string& name, const Tensor& tensor) {
-    require_free(name);
-    if (!tensor.defined()) throw_error(Error, "Module: buffer '{}' is an undefined tensor; make it first", name);
+Tensor Module::register_buffer(const std::string& name, const Tensor& tensor, std::source_location where) {
+    require_free(name, where);
+    user_check(tensor.defined(), where, "Module: buffer '{}' is an undefined tensor; make it first", name);
     state_->buffers.emplace_back(name, tensor);
     return tensor;
 }
 
-void Module::add_module(const std::string& name, const Module& module) {
-    require_free(name);
-    if (module.holds(*this))
-        throw_error(Error, "Module: '{}' is this module, or has it inside; register it in one that stands above", name);
+void Module::add_module(const std::string& name, const Module& module, std::source_location where) {
+    require_free(name, where);
+    user_check(!module.holds(*this), where,
+               "Module: '{}' is this module, or has it inside; register it in one that stands above", name);
     state_->modules.emplace_back(name, module);
 }
 
@@ -81,6 +79,10 @@ std::vector<Tensor> Module::parameters() const {
 void Module::train(bool on) const {
     state_->is_training = on;
     for (const auto& [name, module] : state_->modules) module.train(on);
+}
+
+void Module::set_requires_grad(bool on, std::source_location where) const {
+    for (const Tensor& parameter : parameters()) parameter.set_requires_grad(on, where);
 }
 
 bool Module::is_training() const { return state_->is_training; }

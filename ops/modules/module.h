@@ -46,22 +46,25 @@ public:
     void eval() const { train(false); }
     bool is_training() const;
 
+    /// Of all parameters, of this module and all inside: with `false` they are frozen (Tensor::set_requires_grad()).
+    void set_requires_grad(bool on = true, TW_HERE) const;
+
     // These return what they are given, which makes them initialisers of members. They throw Error if the name is
     // empty, has a dot or has been registered before in this module, if a tensor is undefined, if a parameter is no
     // float, and if a module would be inside of itself.
     /// From here on, the tensor requires a gradient.
-    Tensor register_parameter(const std::string& name, const Tensor& tensor);
-    Tensor register_buffer(const std::string& name, const Tensor& tensor);
+    Tensor register_parameter(const std::string& name, const Tensor& tensor, TW_HERE);
+    Tensor register_buffer(const std::string& name, const Tensor& tensor, TW_HERE);
     template <std::derived_from<Module> M>
-    M register_module(const std::string& name, const M& module) {
-        add_module(name, module);
+    M register_module(const std::string& name, const M& module, TW_HERE) {
+        add_module(name, module, where);
         return module;
     }
 
 private:
     struct State;
-    void require_free(const std::string& name) const;
-    void add_module(const std::string& name, const Module& module);
+    void require_free(const std::string& name, std::source_location where) const;
+    void add_module(const std::string& name, const Module& module, std::source_location where);
     bool holds(const Module& other) const;
     void collect(NamedTensors State::*kind, const std::string& prefix, NamedTensors& found) const;
 
@@ -72,7 +75,9 @@ private:
 template <std::derived_from<Module> Layer>
 class ModuleList : public Module {
 public:
-    void push_back(const Layer& layer) { layers_->push_back(register_module(std::to_string(size()), layer)); }
+    void push_back(const Layer& layer, TW_HERE) {
+        layers_->push_back(register_module(std::to_string(size()), layer, where));
+    }
     size_t size() const { return layers_->size(); }
     const Layer& operator[](size_t index) const { return layers_->at(index); }
     auto begin() const { return layers_->cbegin(); }

@@ -16,13 +16,13 @@ std::vector<tw::Tensor> declare_average(const tw::Tensor& average, const tw::Ten
 
 }  // namespace
 
-Ema::Ema(std::vector<Tensor> parameters, double decay) : parameters_(std::move(parameters)) {
-    check_parameters("Ema", parameters_);
-    if (!(decay >= 0 && decay < 1))
-        throw_error(Error, "Ema: the decay is {}, outside of [0, 1); give the share of the average that a step keeps",
-                    decay);
+Ema::Ema(std::vector<Tensor> parameters, double decay, std::source_location where)
+    : parameters_(std::move(parameters)) {
+    check_parameters("Ema", parameters_, where);
+    user_check(decay >= 0 && decay < 1, where,
+               "Ema: the decay is {}, outside of [0, 1); give the share of the average that a step keeps", decay);
     for (const Tensor& parameter : parameters_) {
-        averages_.emplace_back(parameter.backend(), parameter.to_host(), "average");
+        averages_.emplace_back(parameter.backend(), parameter.to_host(where), "average");
         updates_.emplace_back(std::vector<NamedTensor>{{"average", averages_.back()}},
                               [=](const std::vector<tw::Tensor>& old, const std::vector<tw::Tensor>& read) {
                                   return declare_average(old[0], read[0], decay);

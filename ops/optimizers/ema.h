@@ -12,7 +12,7 @@ class Ema {
 public:
     /// Averages begin as copies of the parameters. Throws Error without parameters, if one is undefined, given twice, a
     /// scalar, no f32 or of another backend than the first, and unless 0 <= decay < 1. Waits for the device.
-    Ema(std::vector<Tensor> parameters, double decay);
+    Ema(std::vector<Tensor> parameters, double decay, TW_HERE);
 
     /// Enqueues the update, behind that of the optimizer; in a captured step it belongs to the step.
     void step();

@@ -19,19 +19,27 @@ const Operator& scaled_operator() {
     return op;
 }
 
-void check(const LossScaleOptions& options) {
+bool is_power_of_two(double value) {
+    int exponent = 0;
+    return std::frexp(value, &exponent) == 0.5;
+}
+
+void check(const LossScaleOptions& options, std::source_location where) {
     const auto is_between = [](double value, double low, double high) { return value >= low && value <= high; };
-    if (!is_between(options.initial, least_scale, most_scale))
-        throw_error(Error, "LossScale: it begins with {}; give a number from 2^-24 to 2^100, say 65536",
-                    options.initial);
-    if (!is_between(options.growth, 1, 1e6))
-        throw_error(Error, "LossScale: growth is {}; give a factor of 1 or more, say 2", options.growth);
-    if (!(options.backoff > 0 && options.backoff < 1))
-        throw_error(Error,
-                    "LossScale: backoff is {}, outside of (0, 1); give what is left of a scale that was too large",
-                    options.backoff);
-    if (options.interval < 1 || options.interval >= 1 << 24)
-        throw_error(Error, "LossScale: an interval of {} steps; give at least 1, and less than 2^24", options.interval);
+    user_check(is_between(options.initial, least_scale, most_scale), where,
+               "LossScale: it begins with {}; give a power of two from 2^-24 to 2^100, say 65536", options.initial);
+    user_check(is_between(options.growth, 1, 1e6), where,
+               "LossScale: growth is {}; give a power of two from 1 on, say 2", options.growth);
+    user_check(options.backoff > 0 && options.backoff < 1, where,
+               "LossScale: backoff is {}, outside of (0, 1); give what is left of a scale that was too large, say 0.5",
+               options.backoff);
+    for (const auto& [name, value] :
+         {std::pair("initial", options.initial), {"growth", options.growth}, {"backoff", options.backoff}})
+        user_check(is_power_of_two(value), where,
+                   "LossScale: {} is {}, no power of two: losses and gradients would be rounded; give one", name,
+                   value);
+    user_check(options.interval >= 1 && options.interval < 1 << 24, where,
+               "LossScale: an interval of {} steps; give at least 1, and less than 2^24", options.interval);
 }
 
 /// [scale, good_steps] of these and norms.
@@ -51,8 +59,9 @@ std::vector<tw::Tensor> declare_change(const std::vector<tw::Tensor>& old, const
 
 }  // namespace
 
-LossScale::LossScale(const std::shared_ptr<Backend>& backend, const LossScaleOptions& options)
-    : scale_((check(options), constant_tensor(backend, {}, options.initial, "loss_scale"))),
+LossScale::LossScale(const std::shared_ptr<Backend>& backend, const LossScaleOptions& options,
+                     std::source_location where)
+    : scale_((check(options, where), constant_tensor(backend, {}, options.initial, "loss_scale"))),
       good_steps_(constant_tensor(backend, {}, 0, "good_steps")),
       change_({{"scale", scale_}, {"good_steps", good_steps_}},
               [options](const std::vector<tw::Tensor>& old, const std::vector<tw::Tensor>& norms) {
@@ -60,9 +69,9 @@ LossScale::LossScale(const std::shared_ptr<Backend>& backend, const LossScaleOpt
               }) {}
 
 Tensor LossScale::operator()(const Tensor& loss, std::source_location where) const {
-    if (loss.type() != f32 || !loss.shape().empty())
-        throw_error(Error, "LossScale: the loss must be an f32 scalar, '{}' is {} {}; reduce it first", loss.name(),
-                    name_of(loss.type()), shape_text(loss.shape()));
+    user_check(loss.type() == f32 && loss.shape().empty(), where,
+               "LossScale: the loss must be an f32 scalar, '{}' is {} {}; reduce it first", loss.name(),
+               name_of(loss.type()), shape_text(loss.shape()));
     return scaled_operator()({loss, scale_}, where);
 }
 

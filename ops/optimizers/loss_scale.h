@@ -29,8 +29,9 @@ struct LossScaleOptions {
 /// A factor in device memory, which recorded and captured steps read and change themselves.
 class LossScale {
 public:
-    /// Throws Error unless initial > 0, growth >= 1, 0 < backoff < 1, all finite, and interval >= 1.
-    explicit LossScale(const std::shared_ptr<Backend>& backend, const LossScaleOptions& options = {});
+    /// Throws Error unless 2^-24 <= initial <= 2^100, growth >= 1, 0 < backoff < 1, all of them powers of two, by which
+    /// losses and gradients are multiplied without rounding, and interval >= 1.
+    explicit LossScale(const std::shared_ptr<Backend>& backend, const LossScaleOptions& options = {}, TW_HERE);
 
     /// loss * scale, to call backward() of. Throws Error if the loss is no f32 scalar.
     Tensor operator()(const Tensor& loss, TW_HERE) const;

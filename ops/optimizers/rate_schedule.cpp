@@ -9,9 +9,9 @@
 namespace tw::nn {
 namespace {
 
-void check_rate(const char* who, double rate) {
-    if (!(rate >= 0 && std::isfinite(rate)))
-        throw_error(Error, "{}: a rate of {}; give a finite one that is not negative", who, rate);
+void check_rate(const char* who, double rate, std::source_location where) {
+    user_check(rate >= 0 && std::isfinite(rate), where, "{}: a rate of {}; give a finite one that is not negative", who,
+               rate);
 }
 
 RateSchedule counted(RateSchedule rate_of) {
@@ -22,12 +22,12 @@ RateSchedule counted(RateSchedule rate_of) {
 }
 
 /// `left`: of how much of peak - last is left where a share of the steps behind the warm-up is done.
-RateSchedule warmed_up(const char* who, const WarmupOptions& options, double (*left)(double done)) {
-    check_rate(who, options.peak);
-    check_rate(who, options.last);
-    if (options.warmup < 0 || options.warmup >= options.steps)
-        throw_error(Error, "{}: {} of {} steps are warm-up; leave at least one step behind it", who, options.warmup,
-                    options.steps);
+RateSchedule warmed_up(const char* who, const WarmupOptions& options, double (*left)(double done),
+                       std::source_location where) {
+    check_rate(who, options.peak, where);
+    check_rate(who, options.last, where);
+    user_check(options.warmup >= 0 && options.warmup < options.steps, where,
+               "{}: {} of {} steps are warm-up; leave at least one step behind it", who, options.warmup, options.steps);
     return counted([=](int64_t step) {
         const auto n = static_cast<double>(step), warmup = static_cast<double>(options.warmup);
         if (step < options.warmup) return options.peak * (n + 1) / (warmup + 1);
@@ -38,26 +38,26 @@ RateSchedule warmed_up(const char* who, const WarmupOptions& options, double (*l
 
 }  // namespace
 
-RateSchedule constant_rate(double rate) {
-    check_rate("constant_rate", rate);
+RateSchedule constant_rate(double rate, std::source_location where) {
+    check_rate("constant_rate", rate, where);
     return counted([=](int64_t) { return rate; });
 }
 
-RateSchedule cosine_rate(const WarmupOptions& options) {
-    return warmed_up("cosine_rate", options, [](double done) { return (1 + std::cos(std::numbers::pi * done)) / 2; });
+RateSchedule cosine_rate(const WarmupOptions& options, std::source_location where) {
+    return warmed_up(
+        "cosine_rate", options, [](double done) { return (1 + std::cos(std::numbers::pi * done)) / 2; }, where);
 }
 
-RateSchedule linear_rate(const WarmupOptions& options) {
-    return warmed_up("linear_rate", options, [](double done) { return 1 - done; });
+RateSchedule linear_rate(const WarmupOptions& options, std::source_location where) {
+    return warmed_up(
+        "linear_rate", options, [](double done) { return 1 - done; }, where);
 }
 
-RateSchedule stepped_rate(double rate, int64_t every, double factor) {
-    check_rate("stepped_rate", rate);
-    if (every < 1 || !(factor > 0 && std::isfinite(factor)))
-        throw_error(
-            Error,
-            "stepped_rate: times {} every {} steps; give a finite, positive factor, and a number of steps from 1",
-            factor, every);
+RateSchedule stepped_rate(double rate, int64_t every, double factor, std::source_location where) {
+    check_rate("stepped_rate", rate, where);
+    user_check(every >= 1 && factor > 0 && std::isfinite(factor), where,
+               "stepped_rate: times {} every {} steps; give a finite, positive factor, and a number of steps from 1",
+               factor, every);
     return counted([=](int64_t step) { return rate * std::pow(factor, static_cast<double>(step / every)); });
 }
 

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "dsl/schedule_options.h"
+
 namespace tw::nn {
 
 /// The rate of step n, from 0 on. Throws Error if n is negative.
@@ -24,14 +26,14 @@ struct WarmupOptions {
 };
 
 // All throw Error if a rate is negative or not finite.
-RateSchedule constant_rate(double rate);
+RateSchedule constant_rate(double rate, TW_HERE);
 /// Down along half a period of a cosine (Loshchilov, Hutter: SGDR, 2017, without restarts). Throws Error unless
 /// 0 <= warmup < steps.
-RateSchedule cosine_rate(const WarmupOptions& options);
+RateSchedule cosine_rate(const WarmupOptions& options, TW_HERE);
 /// Down along a line (Goyal et al., Accurate, large minibatch SGD, 2017, for the warm-up). Throws Error unless
 /// 0 <= warmup < steps.
-RateSchedule linear_rate(const WarmupOptions& options);
+RateSchedule linear_rate(const WarmupOptions& options, TW_HERE);
 /// rate * factor^(n / every, rounded down). Throws Error unless every >= 1 and factor is finite and positive.
-RateSchedule stepped_rate(double rate, int64_t every, double factor);
+RateSchedule stepped_rate(double rate, int64_t every, double factor, TW_HERE);
 
 }  // namespace tw::nn

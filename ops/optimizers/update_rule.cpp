@@ -7,10 +7,10 @@
 namespace tw::nn {
 namespace {
 
-void check_average(const std::string& optimizer, const char* what, double value) {
-    if (!(value >= 0 && value < 1))
-        throw_error(Error, "{}: {} is {}, outside of [0, 1); give the share of the old value that a step keeps",
-                    optimizer, what, value);
+void check_average(const std::string& optimizer, const char* what, double value, std::source_location where) {
+    user_check(value >= 0 && value < 1, where,
+               "{}: {} is {}, outside of [0, 1); give the share of the old value that a step keeps", optimizer, what,
+               value);
 }
 
 Expr averaged(double kept, const Expr& old, const Expr& value) { return kept * old + (1 - kept) * value; }
@@ -30,13 +30,12 @@ Expr moved(const UpdateElements& now, const Expr& direction, double decay) {
     return now.parameter - now.rate * (decay == 0 ? direction : direction + decay * now.parameter);
 }
 
-UpdateRule adam(const std::string& name, const AdamOptions& options, bool is_decoupled) {
-    check_average(name, "beta1", options.beta1);
-    check_average(name, "beta2", options.beta2);
-    if (!(options.epsilon > 0 && std::isfinite(options.epsilon)))
-        throw_error(Error,
-                    "{}: epsilon is {}; give a positive number, it keeps the quotient finite where gradients are 0",
-                    name, options.epsilon);
+UpdateRule adam(const std::string& name, const AdamOptions& options, bool is_decoupled, std::source_location where) {
+    check_average(name, "beta1", options.beta1, where);
+    check_average(name, "beta2", options.beta2, where);
+    user_check(options.epsilon > 0 && std::isfinite(options.epsilon), where,
+               "{}: epsilon is {}; give a positive number, it keeps the quotient finite where gradients are 0", name,
+               options.epsilon);
     return {.name = name,
             .states = {"first_moment", "second_moment"},
             .next =
@@ -56,11 +55,11 @@ UpdateRule adam(const std::string& name, const AdamOptions& options, bool is_dec
 
 }  // namespace
 
-UpdateRule sgd_rule(const SgdOptions& options) {
+UpdateRule sgd_rule(const SgdOptions& options, std::source_location where) {
     const double momentum = options.momentum;
-    check_average("Sgd", "momentum", momentum);
-    if (options.nesterov && momentum == 0)
-        throw_error(Error, "Sgd: nesterov without momentum looks ahead nowhere; give a momentum, say 0.9");
+    check_average("Sgd", "momentum", momentum, where);
+    user_check(!options.nesterov || momentum > 0, where,
+               "Sgd: nesterov without momentum looks ahead nowhere; give a momentum, say 0.9");
     if (momentum == 0)
         return {.name = "Sgd",
                 .next = [](const UpdateElements& now) { return std::vector{moved(now, decayed_gradient(now), 0)}; }};
@@ -71,12 +70,16 @@ UpdateRule sgd_rule(const SgdOptions& options) {
         }};
 }
 
-UpdateRule adam_rule(const AdamOptions& options) { return adam("Adam", options, false); }
-UpdateRule adamw_rule(const AdamOptions& options) { return adam("AdamW", options, true); }
+UpdateRule adam_rule(const AdamOptions& options, std::source_location where) {
+    return adam("Adam", options, false, where);
+}
+UpdateRule adamw_rule(const AdamOptions& options, std::source_location where) {
+    return adam("AdamW", options, true, where);
+}
 
-UpdateRule lion_rule(const LionOptions& options) {
-    check_average("Lion", "beta1", options.beta1);
-    check_average("Lion", "beta2", options.beta2);
+UpdateRule lion_rule(const LionOptions& options, std::source_location where) {
+    check_average("Lion", "beta1", options.beta1, where);
+    check_average("Lion", "beta2", options.beta2, where);
     return {.name = "Lion", .states = {"first_moment"}, .next = [=](const UpdateElements& now) {
                 const Expr ahead = averaged(options.beta1, now.states[0], now.gradient);
                 const Expr sign = select(ahead > 0.0, 1.0, select(ahead < 0.0, -1.0, ahead));  // of NaN it is NaN

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "dsl/schedule_options.h"
 #include "dsl/tensor.h"
 
 namespace tw::nn {
@@ -57,21 +58,21 @@ struct LionOptions {
 /// g = gradient + weight_decay * parameter; velocity = momentum * velocity + g; parameter -= rate * velocity, or with
 /// nesterov rate * (g + momentum * velocity) (Sutskever et al., On the importance of initialization and momentum in
 /// deep learning, 2013, as PyTorch writes it). Throws Error unless 0 <= momentum < 1, and of nesterov without momentum.
-UpdateRule sgd_rule(const SgdOptions& options);
+UpdateRule sgd_rule(const SgdOptions& options, TW_HERE);
 
 /// m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g^2; parameter -= rate * m' / (sqrt(v') + epsilon) with
 /// m' = m / (1 - beta1^t), v' = v / (1 - beta2^t) in step t, from 1 on; g = gradient + weight_decay * parameter
 /// (Kingma, Ba: Adam, a method for stochastic optimization, 2015). 1 - beta^t is made in f64, once for a step. Throws
 /// Error unless 0 <= beta < 1 for both and epsilon > 0.
-UpdateRule adam_rule(const AdamOptions& options);
+UpdateRule adam_rule(const AdamOptions& options, TW_HERE);
 
 /// The same of g = gradient, with parameter -= rate * weight_decay * parameter besides (Loshchilov, Hutter: Decoupled
 /// weight decay regularization, 2019).
-UpdateRule adamw_rule(const AdamOptions& options);
+UpdateRule adamw_rule(const AdamOptions& options, TW_HERE);
 
 /// parameter -= rate * (sign(beta1 m + (1 - beta1) g) + weight_decay * parameter), then m = beta2 m + (1 - beta2) g;
 /// the sign of 0 is 0 (Chen et al., Symbolic discovery of optimization algorithms, 2023). Throws Error unless 0 <= beta
 /// < 1 for both.
-UpdateRule lion_rule(const LionOptions& options);
+UpdateRule lion_rule(const LionOptions& options, TW_HERE);
 
 }  // namespace tw::nn

@@ -41,8 +41,8 @@ SavedKind saved_kind(const Content& content) {
 }
 
 template <class Content>
-HostArray saved_array(const Content& content) {
-    return std::visit(Overloaded{[](const Tensor& tensor) { return tensor.to_host(); },
+HostArray saved_array(const Content& content, std::source_location where) {
+    return std::visit(Overloaded{[&](const Tensor& tensor) { return tensor.to_host(where); },
                                  [](const int64_t* number) {
                                      return dense_array(Type::I64, {}, std::as_bytes(std::span(number, 1)));
                                  },
@@ -51,8 +51,8 @@ HostArray saved_array(const Content& content) {
 }
 
 template <class Content>
-void restore(const Content& content, HostArray saved) {
-    std::visit(Overloaded{[&](const Tensor& tensor) { tensor.copy_from_host(saved); },
+void restore(const Content& content, HostArray saved, std::source_location where) {
+    std::visit(Overloaded{[&](const Tensor& tensor) { tensor.copy_from_host(saved, where); },
                           [&](int64_t* number) { std::memcpy(number, saved.bytes.data(), sizeof *number); },
                           [&](HostArray* array) { *array = std::move(saved); }},
                content);
@@ -60,51 +60,59 @@ void restore(const Content& content, HostArray saved) {
 
 }  // namespace
 
-Checkpoint& Checkpoint::add_item(const std::string& name, Content content) {
-    if (std::ranges::any_of(items_, [&](const Item& item) { return item.name == name; }))
-        throw_error(Error, "Checkpoint: '{}' has been added before; give each tensor and number a name of its own",
-                    name);
+Checkpoint& Checkpoint::add_item(const std::string& name, Content content, std::source_location where) {
+    user_check(std::ranges::none_of(items_, [&](const Item& item) { return item.name == name; }), where,
+               "Checkpoint: '{}' has been added before; give each tensor and number a name of its own", name);
     items_.push_back({name, std::move(content)});
     return *this;
 }
 
-Checkpoint& Checkpoint::add(const std::string& name, const Tensor& tensor) {
-    if (!tensor.defined())
-        throw_error(Error, "Checkpoint: '{}' is an undefined tensor; add it when it has been made", name);
+Checkpoint& Checkpoint::add(const std::string& name, const Tensor& tensor, std::source_location where) {
+    user_check(tensor.defined(), where, "Checkpoint: '{}' is an undefined tensor; add it when it has been made", name);
     safetensors_dtype(tensor.type(), name);
-    return add_item(name, tensor);
+    return add_item(name, tensor, where);
 }
 
-Checkpoint& Checkpoint::add(const std::string& name, const std::vector<Tensor>& tensors) {
-    for (size_t k = 0; k < tensors.size(); ++k) add(fmt::format("{}.{}", name, k), tensors[k]);
+Checkpoint& Checkpoint::add(const std::string& name, const std::vector<Tensor>& tensors, std::source_location where) {
+    for (size_t k = 0; k < tensors.size(); ++k) add(fmt::format("{}.{}", name, k), tensors[k], where);
     return *this;
 }
 
-Checkpoint& Checkpoint::add(const std::string& name, const Module& module) {
+Checkpoint& Checkpoint::add(const std::string& name, const Module& module, std::source_location where) {
     const std::string prefix = name.empty() ? "" : name + ".";
     for (const NamedTensors& kind : {module.named_parameters(), module.named_buffers()})
-        for (const auto& [own, tensor] : kind) add(prefix + own, tensor);
+        for (const auto& [own, tensor] : kind) add(prefix + own, tensor, where);
     return *this;
 }
 
-Checkpoint& Checkpoint::add(const std::string& name, int64_t& number) { return add_item(name, &number); }
+Checkpoint& Checkpoint::add(const std::string& name, int64_t& number, std::source_location where) {
+    return add_item(name, &number, where);
+}
 
-Checkpoint& Checkpoint::add(const std::string& name, HostArray& array) {
+Checkpoint& Checkpoint::add(const std::string& name, HostArray& array, std::source_location where) {
     safetensors_dtype(array.type, name);
-    return add_item(name, &array);
+    return add_item(name, &array, where);
 }
 
-Checkpoint& Checkpoint::add_setting(const std::string& name, const std::string& value) {
-    if (name == version_key || !settings_.emplace(name, value).second)
-        throw_error(Error, "Checkpoint: the setting '{}' has been added before; give each a name of its own", name);
+Checkpoint& Checkpoint::add_setting(const std::string& name, const std::string& value, std::source_location where) {
+    user_check(name != version_key && settings_.emplace(name, value).second, where,
+               "Checkpoint: the setting '{}' has been added before; give each a name of its own", name);
     return *this;
 }
 
-void Checkpoint::save(const std::filesystem::path& path) const {
+void Checkpoint::refuse_in_step(const char* what, const char* instead, std::source_location where) const {
+    for (const Item& item : items_)
+        if (const Tensor* tensor = std::get_if<Tensor>(&item.content))
+            tensor->backend()->refuse_in_step(what, instead, where);
+}
+
+void Checkpoint::save(const std::filesystem::path& path, std::source_location where) const {
+    refuse_in_step("Checkpoint: is saved", "save it between runs", where);
     std::vector<SafetensorsSource> sources;
     for (const Item& item : items_) {
         const SavedKind kind = saved_kind(item.content);
-        sources.push_back({item.name, kind.type, kind.shape, [&item] { return saved_array(item.content); }});
+        sources.push_back(
+            {item.name, kind.type, kind.shape, [&item, where] { return saved_array(item.content, where); }});
     }
     std::map<std::string, std::string> texts = settings_;
     texts[version_key] = TILEWRIGHT_VERSION;
@@ -140,20 +148,21 @@ std::vector<std::string> Checkpoint::differences_from(const Safetensors& file) c
     return differences;
 }
 
-void Checkpoint::load(const std::filesystem::path& path) const {
+void Checkpoint::load(const std::filesystem::path& path, std::source_location where) const {
+    refuse_in_step("Checkpoint: is loaded", "load it before run()", where);
     const Safetensors file(path);
     std::vector<std::string> differences = differences_from(file);
     if (!differences.empty()) {
         constexpr size_t Shown = 8;
         const size_t more = differences.size() - std::min(Shown, differences.size());
         differences.resize(differences.size() - more);
-        throw_error(Error,
-                    "{}: is a checkpoint of another training, and nothing was loaded: {}{}; go on with what was saved",
-                    path.string(), fmt::join(differences, "; "), more > 0 ? fmt::format("; and {} more", more) : "");
+        user_error(where,
+                   "{}: is a checkpoint of another training, and nothing was loaded: {}{}; go on with what was saved",
+                   path.string(), fmt::join(differences, "; "), more > 0 ? fmt::format("; and {} more", more) : "");
     }
     for (const Item& item : items_)
-        if (const Tensor* tensor = std::get_if<Tensor>(&item.content)) tensor->require_data();
-    for (const Item& item : items_) restore(item.content, file.array(item.name));
+        if (const Tensor* tensor = std::get_if<Tensor>(&item.content)) tensor->require_data(where);
+    for (const Item& item : items_) restore(item.content, file.array(item.name), where);
 }
 
 }  // namespace tw::nn

@@ -41,6 +41,12 @@ const PlannedStep& CompiledStep::planned() const {
     return *step_;
 }
 
+void CompiledStep::run(std::source_location where) const {
+    const PlannedStep& step = planned();
+    results_[0].backend()->refuse_in_step("a compiled step is run", "call its function, or run it outside", where);
+    step.run();
+}
+
 CompiledStep compile(const std::shared_ptr<Backend>& backend, const std::function<std::vector<Tensor>()>& step,
                      const StepOptions& options, std::source_location where) {
     CapturedStep captured(*backend, step, where);
@@ -49,7 +55,8 @@ CompiledStep compile(const std::shared_ptr<Backend>& backend, const std::functio
     compiled.results_ = std::move(captured.results);
     compiled.step_ = std::make_shared<PlannedStep>(std::move(plan), backend->device(), captured.capture.given(), where);
     for (size_t k = 0; k < compiled.results_.size(); ++k)
-        compiled.results_[k].set_data(compiled.step_->buffer(captured.declared.outputs[k].name()));
+        compiled.results_[k].set_data(compiled.step_->buffer(captured.declared.outputs[k].name()),
+                                      compiled.step_->has_run());
     return compiled;
 }
 

@@ -22,9 +22,9 @@ namespace tw::nn {
 class CompiledStep {
 public:
     /// All launches, without waiting. Tensors from outside that the step reads are read where they lie: what was copied
-    /// to them since counts.
-    void run() const { planned().run(); }
-    /// What the function returned; they hold what the last run made.
+    /// to them since counts. Throws Error while a step is recorded or captured, of which it would be no part.
+    void run(TW_HERE) const;
+    /// What the function returned; they hold what the last run made. Before the first one they refuse to be read.
     const std::vector<Tensor>& results() const { return results_; }
     /// Throws Error if nothing has been compiled.
     const PlannedStep& planned() const;

@@ -1,10 +1,12 @@
 #include "ops/step/compiled_function.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/ranges.h>
 
 #include "ops/operator.h"
+#include "ops/tape/tape.h"
 #include "support/error.h"
 
 namespace tw::nn {
@@ -23,6 +25,19 @@ const Operator& filled_operator(const std::vector<int64_t>& shape, double fill) 
         });
 }
 
+/// Whether the type has the number, floats a rounded one; too large for a float is not, but infinity is, where it has
+/// that.
+bool is_number_of(Type type, double value) {
+    if (type == Type::Bool) return value == 0 || value == 1;
+    if (!is_float(type))
+        return std::trunc(value) == value && std::abs(value) < 0x1p63 &&
+               wrap_to_type(type, static_cast<int64_t>(value)) == static_cast<int64_t>(value);
+    const double rounded = round_to_type(type, value);
+    if (std::isnan(value)) return std::isnan(rounded);
+    if (std::isinf(value) || std::isinf(rounded)) return rounded == value;
+    return std::abs(value) < 1 || std::abs(value) <= std::abs(rounded) * (1 + 2 * unit_roundoff(type));
+}
+
 }  // namespace
 
 CompiledFunction::CompiledFunction(std::shared_ptr<Backend> backend, Function function, CompiledFunctionOptions options,
@@ -37,10 +52,11 @@ CompiledFunction::CompiledFunction(std::shared_ptr<Backend> backend, Function fu
 }
 
 const std::vector<Tensor>& CompiledFunction::operator()(const std::vector<Tensor>& inputs, std::source_location where) {
+    backend_->refuse_in_step("CompiledFunction: it is called", "call the function that it is made of", where);
     const std::vector<Operand> operands = operands_of(inputs, where);
     Planned& planned = plan_for(operands, inputs, where);
-    for (size_t k = 0; k < inputs.size(); ++k) bring(inputs[k], planned.inputs[k], k);
-    planned.step.run();
+    for (size_t k = 0; k < inputs.size(); ++k) bring(inputs[k], planned.inputs[k], k, where);
+    planned.step.run(where);
     last_ = &planned;
     return planned.step.results();
 }
@@ -59,9 +75,19 @@ std::vector<CompiledFunction::Operand> CompiledFunction::operands_of(const std::
         user_check(inputs[k].defined() && inputs[k].backend() == backend_, where,
                    "CompiledFunction: input {} {}; give tensors of the function's own", k,
                    inputs[k].defined() ? "is of another backend" : "is an undefined tensor");
-        operands.push_back({inputs[k].type(), inputs[k].shape()});
+        user_check(
+            !Tape::has_hooks(inputs[k]), where,
+            "CompiledFunction: input {}, '{}', has hooks of on_gradient(), which are not called in the function; "
+            "register them there, of its inputs",
+            k, inputs[k].name());
+        const auto same = [&](const Tensor& other) { return other.same(inputs[k]); };
+        const auto first = static_cast<size_t>(std::ranges::find_if(inputs, same) - inputs.begin());
+        operands.push_back({inputs[k].type(), inputs[k].shape(), inputs[k].requires_grad(), first});
     }
     for (const ShapeBuckets& buckets : options_.buckets) round_up(operands, buckets, where);
+    for (Operand& operand : operands)
+        if (operands[operand.same_as].shape != operand.shape)  // by a bucket that the other one does not have
+            operand.same_as = static_cast<size_t>(&operand - operands.data());
     return operands;
 }
 
@@ -77,6 +103,11 @@ void CompiledFunction::round_up(std::vector<Operand>& operands, const ShapeBucke
                "CompiledFunction: dimension {} of input {} is {}, the largest bucket {}; add a larger one",
                buckets.dimension, buckets.input, extent, buckets.sizes.back());
     extent = *size;
+    const Type type = operands[buckets.input].type;
+    user_check(is_number_of(type, buckets.fill), where,
+               "CompiledFunction: what fills dimension {} of input {} up is {}, which is no {}; give a number that the "
+               "type has",
+               buckets.dimension, buckets.input, buckets.fill, name_of(type));
 }
 
 CompiledFunction::Planned& CompiledFunction::plan_for(const std::vector<Operand>& operands,
@@ -85,8 +116,14 @@ CompiledFunction::Planned& CompiledFunction::plan_for(const std::vector<Operand>
     if (known != plans_.end()) return *known;
     if (options_.on_plan) options_.on_plan(difference(operands));
     Planned planned{operands, {}, {}};
-    for (size_t k = 0; k < operands.size(); ++k)
+    for (size_t k = 0; k < operands.size(); ++k) {
+        if (operands[k].same_as < k) {
+            planned.inputs.push_back(planned.inputs[operands[k].same_as]);
+            continue;
+        }
         planned.inputs.emplace_back(backend_, operands[k].type, operands[k].shape, inputs[k].name());
+        if (operands[k].requires_grad) planned.inputs[k].set_requires_grad();
+    }
     planned.step = compile(
         backend_, [&] { return function_(planned.inputs); }, options_.step, where);
     return plans_.emplace_back(std::move(planned));
@@ -104,6 +141,12 @@ std::string CompiledFunction::difference(const std::vector<Operand>& operands) c
             const Operand &own = operands[k], &other = planned.operands[k];
             if (own.type != other.type)
                 found.push_back(fmt::format("input {} is {}, not {}", k, name_of(own.type), name_of(other.type)));
+            if (own.requires_grad != other.requires_grad)
+                found.push_back(fmt::format("input {} requires {} gradient", k, own.requires_grad ? "a" : "no"));
+            if (own.same_as != other.same_as)
+                found.push_back(fmt::format(
+                    "input {} is {}", k,
+                    own.same_as == k ? "a tensor of its own" : fmt::format("the same as input {}", own.same_as)));
             if (own.shape.size() != other.shape.size())
                 found.push_back(
                     fmt::format("input {} has {} dimensions, not {}", k, own.shape.size(), other.shape.size()));
@@ -119,8 +162,8 @@ std::string CompiledFunction::difference(const std::vector<Operand>& operands) c
     return is_first ? "first call" : fmt::format("{}", fmt::join(fewest, "; "));
 }
 
-void CompiledFunction::bring(const Tensor& from, const Tensor& to, size_t input) const {
-    from.require_data();
+void CompiledFunction::bring(const Tensor& from, const Tensor& to, size_t input, std::source_location where) const {
+    from.require_data(where);
     if (from.shape() == to.shape()) return backend_->device()->copy(to.data(), from.data());
     double fill = 0;
     for (const ShapeBuckets& buckets : options_.buckets)

@@ -22,7 +22,9 @@ struct ShapeBuckets {
     size_t input = 0;
     int dimension = 0;
     std::vector<int64_t> sizes;  ///< ascending
-    double fill = 0;  ///< what stands behind the input's own elements; the function has to make nothing of it
+    /// What stands behind the input's own elements; the function has to make nothing of it. A number that the input's
+    /// type has, rounded if that is a float: whole for integers, infinite or NaN for floats that have these.
+    double fill = 0;
 };
 
 struct CompiledFunctionOptions {
@@ -41,9 +43,12 @@ public:
                      TW_HERE);
 
     /// Copies the inputs to where the plan of their types and shapes reads them, and launches it, without waiting;
-    /// makes that plan on first use. Returns what the function made, of the bucket's extents; it holds until the next
-    /// call. Throws Error without inputs, if one is undefined or of another backend, exceeds its bucket, or if buckets
-    /// name no dimension of it, and what compile() throws.
+    /// makes that plan on first use, and others for inputs of which others require gradients, or are the same tensor.
+    /// An input that requires one does so in the function, where gradients() and backward() give it; grad() of the
+    /// tensor outside stays as it is. Returns what the function made, of the bucket's extents; it holds until the next
+    /// call. Throws Error without inputs, if one is undefined, of another backend or has hooks, exceeds its bucket, or
+    /// if buckets name no dimension of it, or a `fill` that is none of its type, while a step is recorded or captured,
+    /// and what compile() throws.
     const std::vector<Tensor>& operator()(const std::vector<Tensor>& inputs, TW_HERE);
 
     size_t num_plans() const { return plans_.size(); }
@@ -54,6 +59,8 @@ private:
     struct Operand {
         Type type;
         std::vector<int64_t> shape;
+        bool requires_grad;
+        size_t same_as;  ///< the first input that is the same tensor, maybe this one
         bool operator==(const Operand&) const = default;
     };
     struct Planned {
@@ -66,7 +73,7 @@ private:
     Planned& plan_for(const std::vector<Operand>& operands, const std::vector<Tensor>& inputs,
                       std::source_location where);
     std::string difference(const std::vector<Operand>& operands) const;
-    void bring(const Tensor& from, const Tensor& to, size_t input) const;
+    void bring(const Tensor& from, const Tensor& to, size_t input, std::source_location where) const;
 
     std::shared_ptr<Backend> backend_;
     Function function_;

@@ -6,6 +6,7 @@
 
 #include <fmt/ranges.h>
 
+#include "ops/step/plan_access.h"
 #include "support/error.h"
 
 namespace tw {
@@ -20,19 +21,30 @@ std::string escaped(const std::string& text) {
     return result;
 }
 
+std::vector<std::string> operations_at(const StepPlan& plan, int group) {
+    return group < 0 ? std::vector<std::string>() : group_at(plan, group).operations;
+}
+
+/// "z1, by linear, z1" where its group has others.
+std::string text_of(const ArenaUse& use) {
+    if (use.operations.empty() || (use.operations.size() == 1 && use.operations[0] == use.name)) return use.name;
+    return fmt::format("{}, by {}", use.name, fmt::join(use.operations, ", "));
+}
+
 }  // namespace
 
 std::vector<ArenaUse> arena_uses(const StepPlan& plan) {
     std::vector<ArenaUse> uses;
     for (const StepValue& value : plan.values)
         if (value.place == StepValue::Place::Arena && value.bytes > 0)
-            uses.push_back(
-                {value.name, value.offset, value.bytes, value.made, std::max(value.made, value.last), false});
+            uses.push_back({value.name, operations_at(plan, value.made), value.offset, value.bytes, value.made,
+                            std::max(value.made, value.last), false});
     for (size_t g = 0; g < plan.groups.size(); ++g)
         for (const StepWorkspace& each : plan.groups[g].workspaces)
             if (!each.is_counter && each.bytes > 0) {
                 const int group = static_cast<int>(g);
-                uses.push_back({fmt::format("workspace of group {}", g), each.offset, each.bytes, group, group, true});
+                uses.push_back({fmt::format("workspace of group {}", g), operations_at(plan, group), each.offset,
+                                each.bytes, group, group, true});
             }
     std::ranges::sort(uses, {}, [](const ArenaUse& use) { return std::tuple(use.first, use.offset); });
     return uses;
@@ -47,9 +59,10 @@ std::string memory_map(const StepPlan& plan) {
         for (const ArenaUse& use : uses) {
             if (use.first > g || g > use.last) continue;
             bytes += use.bytes;
-            lines += fmt::format("    {:>12} {:>12} B  {}\n", use.offset, use.bytes, use.name);
+            lines += fmt::format("    {:>12} {:>12} B  {}\n", use.offset, use.bytes, text_of(use));
         }
-        text += fmt::format("group {}: {} B of {} in use\n{}", g, bytes, plan.arena_bytes, lines);
+        text += fmt::format("group {} ({}): {} B of {} in use\n{}", g, fmt::join(operations_at(plan, g), ", "), bytes,
+                            plan.arena_bytes, lines);
     }
     return text;
 }
@@ -67,7 +80,8 @@ std::string memory_picture(const StepPlan& plan) {
             "<title>{}: {} B at {}, groups {} to {}</title></rect>\n",
             use.first * across, picture_height - static_cast<double>(use.offset + use.bytes) * up,
             (use.last - use.first + 1) * across, static_cast<double>(use.bytes) * up,
-            use.is_workspace ? "#c0873f" : "#4477aa", escaped(use.name), use.bytes, use.offset, use.first, use.last);
+            use.is_workspace ? "#c0873f" : "#4477aa", escaped(text_of(use)), use.bytes, use.offset, use.first,
+            use.last);
     return text + "</svg>\n";
 }
 

@@ -13,6 +13,7 @@ namespace tw {
 /// Bytes of the arena, taken from one group to another one, both included.
 struct ArenaUse {
     std::string name;
+    std::vector<std::string> operations;  ///< of the group that makes it, or whose workspace it is
     int64_t offset = 0, bytes = 0;
     int first = 0, last = 0;
     bool is_workspace = false;
@@ -20,7 +21,7 @@ struct ArenaUse {
 
 /// By offset at the same first group, in the order of groups. Counters, which have memory of their own, are none.
 std::vector<ArenaUse> arena_uses(const StepPlan& plan);
-/// Of each group, the bytes in use and what uses them, with offsets.
+/// Of each group, its operations, the bytes in use, and what uses them, with offsets, and operations that made it.
 std::string memory_map(const StepPlan& plan);
 /// As an SVG: groups to the right, bytes of the arena upwards, a rectangle with a title for each use.
 std::string memory_picture(const StepPlan& plan);

@@ -34,8 +34,16 @@ public:
     HostArray get(const std::string& name, TW_HERE) const;
 
     /// All launches of a step, without waiting.
-    void run() const { graph_.run(); }
-    void run(const Stream& stream) const { graph_.run(stream); }
+    void run() const {
+        graph_.run();
+        *has_run_ = true;
+    }
+    void run(const Stream& stream) const {
+        graph_.run(stream);
+        *has_run_ = true;
+    }
+    /// Whether it has run, from now on.
+    std::shared_ptr<const bool> has_run() const { return has_run_; }
 
     const StepPlan& plan() const { return plan_; }
     /// In launch order.
@@ -67,6 +75,7 @@ private:
     std::vector<size_t> first_launches_;  // of each group, and behind the last one
     std::vector<std::vector<size_t>> after_;
     Graph graph_;
+    std::shared_ptr<bool> has_run_ = std::make_shared<bool>(false);
 };
 
 }  // namespace tw

@@ -46,7 +46,7 @@ void make_again(StepPlan& plan, const std::vector<RegionOfPlan>& regions);
 /// Nothing, if the arena has no more bytes than that. Else, by the least of what is needed at a time, as long as that
 /// is too much, then by placements: where most of the arena is in use, of the groups whose results wait there, that one
 /// is made again which saves most bytes for its time; none twice, and none that scatters by data. Throws Error if that
-/// does not do.
+/// does not do, which names bytes that it does with.
 void fit_into(StepPlan& plan, int64_t most_bytes, TW_HERE);
 
 }  // namespace tw

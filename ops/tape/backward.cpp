@@ -1,7 +1,9 @@
 #include <map>
+#include <set>
 
 #include "ops/broadcasting.h"
 #include "ops/capture.h"
+#include "ops/elementwise.h"
 #include "ops/operator.h"
 #include "ops/tape/made_again.h"
 #include "ops/tape/tape.h"
@@ -10,8 +12,9 @@
 namespace tw::nn {
 namespace {
 
-/// grad += part.
-void accumulate(const Tensor& grad, const Tensor& part) {
+/// grad + part, in the memory of grad, unless that is a view of what others may hold.
+Tensor accumulated(const Tensor& grad, const Tensor& part) {
+    if (!grad.data().owning()) return nn::add(grad, part);
     Backend& backend = *grad.backend();
     const Type type = grad.type();
     const std::string key = fmt::format("accumulate {}{}", name_of(type), shape_text(grad.shape()));
@@ -27,29 +30,50 @@ void accumulate(const Tensor& grad, const Tensor& part) {
         return schedules::choose_in_place({{total}, {{total, old}}}, target);
     });
     backend.run(add, {.buffers = {{"grad", grad.data()}, {"part", part.data()}}, .sizes = {}, .scalars = {}});
+    return grad;
 }
 
 using Adjoints = std::map<const void*, Tensor>;
 
+void go_back(const std::vector<Tensor>& computed, Adjoints& adjoints);
+
+/// Of results of one call of a checkpoint, whose adjoints are there.
+void go_back_again(const std::vector<Tensor>& outputs, Adjoints& adjoints) {
+    const ResultsAgain again = made_again(outputs, "backward");
+    std::set<const void*> read;
+    for (const Tensor& computed : again.computed)
+        for (const Tensor& input : computed.creator()->inputs) read.insert(Tape::id(input));
+    for (size_t k = 0; k < outputs.size(); ++k) {
+        const Tensor adjoint = adjoints.extract(Tape::id(outputs[k])).mapped();
+        const void* id = Tape::id(again.results[k]);
+        auto [place, first] = adjoints.emplace(id, adjoint);
+        if (!first) place->second = add(place->second, adjoint);
+        if (first && read.contains(id)) place->second = adjoint * 1;  // to be added to, which hooks are not to see
+    }
+    go_back(again.computed, adjoints);
+}
+
 /// From the last one of these on, whose adjoint is there, to all that they are made of. By kernels of each call in
 /// turn.
 void go_back(const std::vector<Tensor>& computed, Adjoints& adjoints) {
+    const auto of_calls = results_of_calls(computed);
     for (auto output = computed.rbegin(); output != computed.rend(); ++output) {
         const Node& node = *output->creator();
         const auto own = adjoints.find(Tape::id(*output));
-        const Tensor adjoint = Tape::finished(*output, own->second);
-        adjoints.erase(own);
+        const Tensor adjoint = own->second = Tape::finished(*output, own->second);
         if (node.again) {
-            const std::vector<Tensor> inside = made_again(*output, "backward");
-            adjoints.emplace(Tape::id(inside.back()), adjoint);
-            go_back(inside, adjoints);
+            const std::vector<Tensor>& outputs = of_calls.at(node.again.get());
+            if (outputs[0].same(*output)) go_back_again(outputs, adjoints);
             continue;
         }
-        const std::vector<Tensor> parts = node.operation->gradients_of(node.inputs, adjoint.data(), node.where);
+        adjoints.erase(own);
+        const std::vector<Tensor> parts = node.gradient_of_view
+                                              ? std::vector{node.gradient_of_view(adjoint)}
+                                              : node.operation->gradients_of(node.inputs, adjoint.data(), node.where);
         for (size_t i = 0; i < parts.size(); ++i) {
             if (!parts[i].defined()) continue;
             auto [place, first] = adjoints.emplace(Tape::id(node.inputs[i]), parts[i]);
-            if (!first) accumulate(place->second, parts[i]);
+            if (!first) place->second = accumulated(place->second, parts[i]);
         }
     }
 }
@@ -65,14 +89,15 @@ std::vector<Tensor> called_gradients(const Tensor& loss, const std::vector<Tenso
 
 }  // namespace
 
-void backward(const Tensor& loss, const BackwardOptions& options) {
+void backward(const Tensor& loss, const BackwardOptions& options, std::source_location where) {
     const NoGrad guard;  // of hooks
-    const std::vector<Tensor> computed = Tape::behind(loss, "backward"), leaves = Tape::leaves_of(computed);
+    const std::vector<Tensor> computed = Tape::behind(loss, "backward", where), leaves = Tape::leaves_of(computed);
     Capture* capture = loss.backend()->capture();
     const std::vector<Tensor> found =
-        capture ? capture->gradients_of(loss, leaves) : called_gradients(loss, computed, leaves);
+        capture ? capture->gradients_of(loss, leaves, where) : called_gradients(loss, computed, leaves);
     for (size_t k = 0; k < leaves.size(); ++k) Tape::set_grad(leaves[k], Tape::finished(leaves[k], found[k]));
     if (!options.retain) Tape::release(computed);
+    Tape::count_backward();
 }
 
 }  // namespace tw::nn

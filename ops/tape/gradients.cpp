@@ -47,6 +47,7 @@ using Adjoints = std::map<const void*, Tensor>;
 void go_back_to(const Ids& asked, const std::vector<Tensor>& computed, Adjoints& adjoints) {
     Ids towards = made_of(asked, computed);
     const Ids between = towards;
+    const auto of_calls = results_of_calls(computed);
     towards.insert(asked.begin(), asked.end());
     for (auto output = computed.rbegin(); output != computed.rend(); ++output) {
         if (!towards.contains(Tape::id(*output))) continue;
@@ -55,11 +56,17 @@ void go_back_to(const Ids& asked, const std::vector<Tensor>& computed, Adjoints&
         if (!between.contains(Tape::id(*output))) continue;
         const Node& node = *output->creator();
         if (node.again) {
-            const std::vector<Tensor> inside = made_again(*output, "gradients");
-            adjoints.emplace(Tape::id(inside.back()), adjoint);
-            go_back_to(towards, inside, adjoints);
+            const std::vector<Tensor>& outputs = of_calls.at(node.again.get());
+            if (!outputs[0].same(*output)) continue;
+            const ResultsAgain again = made_again(outputs, "gradients");
+            for (size_t k = 0; k < outputs.size(); ++k) {
+                const Tensor given = adjoints.at(Tape::id(outputs[k]));
+                auto [place, first] = adjoints.emplace(Tape::id(again.results[k]), given);
+                if (!first) place->second = add(place->second, given, node.where);
+            }
+            go_back_to(towards, again.computed, adjoints);
             // What is made next may have their addresses.
-            for (const Tensor& tensor : inside) adjoints.erase(Tape::id(tensor));
+            for (const Tensor& tensor : again.computed) adjoints.erase(Tape::id(tensor));
             continue;
         }
         std::vector<Tensor> operands = node.inputs;
@@ -67,7 +74,8 @@ void go_back_to(const Ids& asked, const std::vector<Tensor>& computed, Adjoints&
         for (size_t i = 0; i < node.inputs.size(); ++i) {
             const void* id = Tape::id(node.inputs[i]);
             if (!node.inputs[i].requires_grad() || !towards.contains(id)) continue;
-            const Tensor part = derivative_of(node.operation, i)(operands, node.where);
+            const Tensor part = node.gradient_of_view ? node.gradient_of_view(adjoint)
+                                                      : derivative_of(node.operation, i)(operands, node.where);
             auto [place, first] = adjoints.emplace(id, part);
             if (!first) place->second = add(place->second, part, node.where);
         }
@@ -87,11 +95,12 @@ std::vector<Tensor> called_gradients_to(const std::vector<Tensor>& asked, const 
 }
 
 /// Declared; without a graph they count as constants for later gradients.
-std::vector<Tensor> captured_gradients_to(const std::vector<Tensor>& asked, const Tensor& loss, bool create_graph) {
+std::vector<Tensor> captured_gradients_to(const std::vector<Tensor>& asked, const Tensor& loss, bool create_graph,
+                                          std::source_location where) {
     Capture& capture = *loss.backend()->capture();
     std::vector<Tensor> unhooked;
     for (const Tensor& x : asked) unhooked.push_back(Tape::unhooked(x));
-    std::vector<Tensor> found = capture.gradients_of(loss, unhooked);
+    std::vector<Tensor> found = capture.gradients_of(loss, unhooked, where);
     for (size_t k = 0; k < found.size(); ++k) {
         if (!asked[k].creator()) found[k] = Tape::finished(asked[k], found[k]);
         if (create_graph) {
@@ -108,22 +117,21 @@ std::vector<Tensor> captured_gradients_to(const std::vector<Tensor>& asked, cons
 }  // namespace
 
 std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& with_respect_to,
-                              const GradientOptions& options) {
+                              const GradientOptions& options, std::source_location where) {
     std::optional<NoGrad> guard;
     if (!options.create_graph) guard.emplace();
-    const std::vector<Tensor> computed = Tape::behind(loss, "gradients");
+    const std::vector<Tensor> computed = Tape::behind(loss, "gradients", where);
     Ids known{Tape::id(loss)};
     for (const Tensor& output : computed)
         for (const Tensor& input : output.creator()->inputs)
             if (input.requires_grad()) known.insert(Tape::id(input));
     for (const Tensor& x : with_respect_to)
-        if (!known.contains(Tape::id(x)))
-            throw_error(Error,
-                        "gradients: '{}' is not made of '{}' as a tensor that requires a gradient; call "
-                        "set_requires_grad() on that before the calls, or ask for others",
-                        loss.name(), x.defined() ? x.name() : "an undefined tensor");
+        user_check(known.contains(Tape::id(x)), where,
+                   "gradients: '{}' is not made of '{}' as a tensor that requires a gradient; call "
+                   "set_requires_grad() on that before the calls, or ask for others",
+                   loss.name(), x.defined() ? x.name() : "an undefined tensor");
     const std::vector<Tensor> found = loss.backend()->capture()
-                                          ? captured_gradients_to(with_respect_to, loss, options.create_graph)
+                                          ? captured_gradients_to(with_respect_to, loss, options.create_graph, where)
                                           : called_gradients_to(with_respect_to, loss, computed);
     if (!options.retain && !options.create_graph) Tape::release(computed);
     return found;

@@ -1,5 +1,7 @@
 #include "ops/tape/made_again.h"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -43,12 +45,12 @@ std::set<const void*> ids_of(const std::vector<Tensor>& tensors) {
 
 }  // namespace
 
-Tensor MadeAgain::call() {
+std::vector<Tensor> MadeAgain::call() {
     const UnderWay scope({.first = &once});
     return f(inputs);
 }
 
-Tensor MadeAgain::call_again() const {
+std::vector<Tensor> MadeAgain::call_again() const {
     const GradScope on_the_tape(true);
     const UnderWay scope({.again = &once, .began = Node::next_number()});
     return f(inputs);
@@ -68,19 +70,47 @@ bool is_older_than_call_again(const Tensor& tensor) {
     return again && (!tensor.creator() || tensor.creator()->number < again->began);
 }
 
-std::vector<Tensor> made_again(const Tensor& output, const char* who) {
-    const Node& node = *output.creator();
+std::vector<Tensor> made_since(uint64_t first, const std::vector<Tensor>& results, const char* who,
+                               std::source_location where) {
+    std::set<const void*> seen;
+    std::vector<Tensor> made;
+    for (const Tensor& result : results)
+        for (const Tensor& each : Tape::since(first, result, who, where))
+            if (seen.insert(Tape::id(each)).second) made.push_back(each);
+    return made;
+}
+
+ResultsAgain made_again(const std::vector<Tensor>& outputs, const char* who) {
+    const Node& node = *outputs[0].creator();
+    const MadeAgain& call = *node.again;
     const uint64_t first = Node::next_number();
-    const Tensor last = node.again->call_again();
-    const bool is_like = last.defined() && last.type() == output.type() && last.shape() == output.shape() &&
-                         last.creator() && last.creator()->number > first;
-    const std::vector<Tensor> computed = is_like ? Tape::since(first, last, who) : std::vector<Tensor>();
-    if (ids_of(Tape::read_by(computed)) != ids_of(node.inputs))
-        user_error(node.where,
+    const std::vector<Tensor> last = call.call_again();
+    std::vector<Tensor> made;
+    for (size_t k = 0; k < last.size() && last.size() == call.nodes.size(); ++k)
+        if (call.nodes[k] && last[k].creator() && last[k].creator()->number > first) made.push_back(last[k]);
+    const bool is_whole = last.size() == call.nodes.size() &&
+                          std::ranges::count(call.nodes, nullptr) + std::ssize(made) == std::ssize(last) &&
+                          ids_of(Tape::read_by(made_since(first, made, who, node.where))) == ids_of(node.inputs);
+    ResultsAgain again;
+    for (const Tensor& output : outputs) {
+        const auto place = std::ranges::find(call.nodes, output.creator().get()) - call.nodes.begin();
+        const bool is_like = is_whole && last[static_cast<size_t>(place)].type() == output.type() &&
+                             last[static_cast<size_t>(place)].shape() == output.shape();
+        user_check(is_like, node.where,
                    "checkpoint: called again by {}(), the function makes another tensor than '{}' {}, or makes it of "
                    "others; let it do the same in each call",
                    who, output.name(), shape_text(output.shape()));
-    return computed;
+        again.results.push_back(last[static_cast<size_t>(place)]);
+    }
+    again.computed = made_since(first, again.results, who, node.where);
+    return again;
+}
+
+std::map<const MadeAgain*, std::vector<Tensor>> results_of_calls(const std::vector<Tensor>& computed) {
+    std::map<const MadeAgain*, std::vector<Tensor>> results;
+    for (const Tensor& output : computed)
+        if (output.creator()->again) results[output.creator()->again.get()].push_back(output);
+    return results;
 }
 
 }  // namespace tw::nn

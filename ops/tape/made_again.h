@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <source_location>
 #include <vector>
 
 #include "ops/autograd.h"
@@ -10,14 +12,15 @@ namespace tw::nn {
 
 /// What has been called, and what its calls of made_once() have made.
 struct MadeAgain {
-    std::function<Tensor(const std::vector<Tensor>& inputs)> f;
+    std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)> f;
     std::vector<Tensor> inputs;
     std::vector<std::vector<Tensor>> once = {};
+    std::vector<const Node*> nodes = {};  ///< of the results; nullptr of those that the call has not made
 
     /// f(inputs), the first time.
-    Tensor call();
+    std::vector<Tensor> call();
     /// f(inputs) again: made_once() gives what it gave then, in its order. On the tape.
-    Tensor call_again() const;
+    std::vector<Tensor> call_again() const;
 };
 
 /// What `run` makes of tensors that it overwrites: numbers that are drawn, running moments. A part that is made again
@@ -27,8 +30,19 @@ std::vector<Tensor> made_once(const std::function<std::vector<Tensor>()>& run);
 /// Whether a part is being made again that had the tensor before it began, so that it has got the part's hooks already.
 bool is_older_than_call_again(const Tensor& tensor);
 
-/// What has been made between the node's inputs and its output, made again, producers first; the last one is the
-/// output. Throws Error if that is of other tensors than the node, or of another shape.
-std::vector<Tensor> made_again(const Tensor& output, const char* who);
+/// All that these have been made of since the call of this number, producers first.
+std::vector<Tensor> made_since(uint64_t first, const std::vector<Tensor>& results, const char* who,
+                               std::source_location where);
+
+/// Results of one call and what they are once that has been made again.
+struct ResultsAgain {
+    std::vector<Tensor> computed;  ///< all between the call's inputs and `results`, these included, producers first
+    std::vector<Tensor> results;   ///< in the order of the outputs
+};
+/// Of outputs of one call. Throws Error if its results are of other tensors than before, or of other shapes.
+ResultsAgain made_again(const std::vector<Tensor>& outputs, const char* who);
+
+/// Those of these computed tensors that are results of checkpoints, by call, in their order.
+std::map<const MadeAgain*, std::vector<Tensor>> results_of_calls(const std::vector<Tensor>& computed);
 
 }  // namespace tw::nn

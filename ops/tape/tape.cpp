@@ -14,14 +14,14 @@ namespace tw::nn {
 namespace {
 
 thread_local bool is_grad_enabled = true;
+std::atomic<uint64_t> num_backward_calls = 0;
 
 /// Throws Error if the tensor's call has been released.
-void require_tape(const Tensor& tensor, const char* who) {
-    if (tensor.creator()->released)
-        throw_error(Error,
-                    "{}: the call that made '{}' has been released by an earlier backward(); compute it again, or have "
-                    "that one keep the tape, with {{.retain = true}}",
-                    who, tensor.name());
+void require_tape(const Tensor& tensor, const char* who, std::source_location where) {
+    user_check(!tensor.creator()->released, where,
+               "{}: the call that made '{}' has been released by an earlier backward(); compute it again, or have "
+               "that one keep the tape, with {{.retain = true}}",
+               who, tensor.name());
 }
 
 Tensor call_hooks(const GradientHooks& hooks, const std::string& name, Tensor gradient) {
@@ -47,7 +47,7 @@ void move_inputs(Node& node, std::vector<Tensor>& open) {
         inputs.clear();
     };
     move(node.inputs);
-    if (node.again) move(node.again->inputs);
+    if (node.again && node.again.use_count() == 1) move(node.again->inputs);
 }
 
 /// A view of the symbol, whose gradient is what the hooks make of it.
@@ -92,19 +92,18 @@ void HookHandle::remove() const {
     if (const std::shared_ptr<GradientHooks> hooks = hooks_.lock()) hooks->calls.erase(number_);
 }
 
-std::vector<Tensor> Tape::behind(const Tensor& loss, const char* who) {
-    if (loss.type() != f32 || !loss.shape().empty())
-        throw_error(Error, "{}: the loss must be an f32 scalar, '{}' is {} {}; reduce it first", who, loss.name(),
-                    name_of(loss.type()), shape_text(loss.shape()));
-    if (!loss.creator())
-        throw_error(Error,
-                    "{}: '{}' depends on no tensor that requires a gradient; call set_requires_grad() on one, and make "
-                    "the loss of it outside of NoGrad",
-                    who, loss.name());
-    return since(0, loss, who);
+std::vector<Tensor> Tape::behind(const Tensor& loss, const char* who, std::source_location where) {
+    user_check(loss.type() == f32 && loss.shape().empty(), where,
+               "{}: the loss must be an f32 scalar, '{}' is {} {}; reduce it first", who, loss.name(),
+               name_of(loss.type()), shape_text(loss.shape()));
+    user_check(loss.creator(), where,
+               "{}: '{}' depends on no tensor that requires a gradient; call set_requires_grad() on one, and make the "
+               "loss of it outside of NoGrad",
+               who, loss.name());
+    return since(0, loss, who, where);
 }
 
-std::vector<Tensor> Tape::since(uint64_t first, const Tensor& last, const char* who) {
+std::vector<Tensor> Tape::since(uint64_t first, const Tensor& last, const char* who, std::source_location where) {
     struct Visit {
         Tensor tensor;
         size_t next = 0;  // of its inputs
@@ -114,7 +113,7 @@ std::vector<Tensor> Tape::since(uint64_t first, const Tensor& last, const char* 
     std::vector<Visit> open{{last}};
     while (!open.empty()) {
         const Tensor tensor = open.back().tensor;
-        require_tape(tensor, who);
+        require_tape(tensor, who, where);
         if (open.back().next == tensor.creator()->inputs.size()) {
             order.push_back(tensor);
             open.pop_back();
@@ -154,6 +153,19 @@ std::vector<Tensor> Tape::read_by(const std::vector<Tensor>& computed) {
     return read;
 }
 
+Tensor Tape::in_memory_of(const Tensor& tensor, const Buffer& part, const std::vector<int64_t>& shape,
+                          const std::string& name) {
+    Tensor result;
+    result.state_ = std::make_shared<Tensor::State>();
+    result.state_->backend = tensor.backend();
+    result.state_->type = tensor.type();
+    result.state_->shape = shape;
+    result.state_->name = name;
+    result.state_->data = part;
+    result.state_->has_run = tensor.state_->has_run;
+    return result;
+}
+
 Tensor Tape::without_tape(const Tensor& tensor) {
     Tensor result;
     result.state_ = std::make_shared<Tensor::State>();
@@ -188,6 +200,9 @@ void Tape::take_inputs(Tensor& tensor, std::vector<Tensor>& open) {
     if (!tensor.state_ || tensor.state_.use_count() > 1 || tensor.creator().use_count() != 1) return;
     move_inputs(*tensor.creator(), open);
 }
+
+uint64_t Tape::num_backward() { return num_backward_calls; }
+void Tape::count_backward() { ++num_backward_calls; }
 
 uint64_t Node::next_number() {
     static std::atomic<uint64_t> numbers = 0;

@@ -8,10 +8,11 @@
 namespace tw::nn {
 
 struct Tape {
-    /// Computed tensors that the loss depends on, producers first. Throws Error as backward() does; `who` asks.
-    static std::vector<Tensor> behind(const Tensor& loss, const char* who);
+    /// Computed tensors that the loss depends on, producers first. Throws Error as backward() does; `who` asks,
+    /// `where`.
+    static std::vector<Tensor> behind(const Tensor& loss, const char* who, std::source_location where);
     /// The same of any computed tensor, and of calls alone whose number is `first` or greater.
-    static std::vector<Tensor> since(uint64_t first, const Tensor& last, const char* who);
+    static std::vector<Tensor> since(uint64_t first, const Tensor& last, const char* who, std::source_location where);
     /// Inputs of these that require gradients and that no call has made, each once.
     static std::vector<Tensor> leaves_of(const std::vector<Tensor>& computed);
     static void release(const std::vector<Tensor>& computed);
@@ -26,10 +27,19 @@ struct Tape {
     static void set_grad(const Tensor& leaf, const Tensor& gradient) { leaf.state_->grad = gradient; }
     /// The adjoint of a loss: 1 as an f32 scalar.
     static Tensor one(const std::shared_ptr<Backend>& backend);
+    /// Where it lies, also of a compiled step that has not run.
+    static const Buffer& memory_of(const Tensor& tensor) { return tensor.state_->data; }
+    static bool has_hooks(const Tensor& tensor) { return tensor.state_->hooks && !tensor.state_->hooks->calls.empty(); }
+    /// Calls of backward() so far.
+    static uint64_t num_backward();
+    static void count_backward();
     /// What the tensor's hooks make of its gradient.
     static Tensor finished(const Tensor& tensor, const Tensor& gradient);
     /// Captured: the tensor in front of its hooks, whose gradient is what these have made.
     static Tensor unhooked(const Tensor& tensor);
+    /// A tensor of that shape, which no call has made, in a part of the memory of another one.
+    static Tensor in_memory_of(const Tensor& tensor, const Buffer& part, const std::vector<int64_t>& shape,
+                               const std::string& name);
     /// Another tensor of the same memory, which no call has made.
     static Tensor without_tape(const Tensor& tensor);
 };

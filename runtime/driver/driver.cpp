@@ -3,6 +3,7 @@
 
 #include "runtime/driver/check_launch.h"
 #include "runtime/driver/kernel_parameters.h"
+#include "runtime/driver/no_host_access.h"
 
 namespace tw {
 
@@ -97,12 +98,15 @@ void Buffer::copy_from_host(const void* from, int64_t offset, int64_t bytes) con
 
 void Buffer::copy_to_host(void* to, int64_t offset, int64_t bytes) const {
     check_range("copy_to_host", offset, bytes);
+    NoHostAccess::check(*state_->device, "read", state_->name);
     if (bytes > 0) state_->device->copy_out(to, state_->pointer + uint64_t(offset), bytes);
 }
 
 void Buffer::write_span(const void* from, int64_t bytes) const {
     if (bytes != this->bytes())
         throw_error(LaunchError, "write: {} bytes for buffer '{}' of {} bytes", bytes, state_->name, state_->bytes);
+    if (!NoHostAccess::is_new(*state_->device, state_->pointer))
+        NoHostAccess::check(*state_->device, "written", state_->name);
     copy_from_host(from);
 }
 
@@ -282,6 +286,7 @@ Buffer Device::allocate(int64_t bytes, std::string name) {
     state->bytes = bytes;
     state->name = std::move(name);
     state->pointer = allocate_memory(bytes, state->name);
+    NoHostAccess::note_allocated(*this, state->pointer);
     return Buffer(std::move(state));
 }
 

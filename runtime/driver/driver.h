@@ -432,7 +432,8 @@ struct ChosenDevice {
     std::string reason;  // "cuda: NVIDIA H200", "emulated: no CUDA driver (...)", "emulated: TW_DEVICE asks for it"
 };
 
-/// What $TW_DEVICE names; else the first CUDA device; else the emulator, and then the reason says why.
+/// What $TW_DEVICE names; else the first CUDA device; else the emulator, and then the reason says why. One device for a
+/// name in a process, as long as it is held, so that what is made by two calls goes together.
 ChosenDevice best_device();
 
 /// The arch of a compute capability: (9, 0) is "sm_90a", (8, 6) is "sm_86".

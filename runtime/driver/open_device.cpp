@@ -23,6 +23,17 @@ std::shared_ptr<Device> open_cuda(int ordinal) {
     return device;
 }
 
+// One object for a name as long as somebody holds it, so that what is made by two calls goes together.
+std::shared_ptr<Device> open_once(const std::string& which) {
+    static std::mutex mutex;
+    static std::map<std::string, std::weak_ptr<Device>> opened;
+    std::lock_guard lock(mutex);
+    if (auto device = opened[which].lock()) return device;
+    auto device = open_device(which);
+    opened[which] = device;
+    return device;
+}
+
 // The number of "cuda:1"; -1 when it is none.
 int parse_ordinal(std::string_view text) {
     int ordinal = -1;
@@ -47,7 +58,7 @@ std::shared_ptr<Device> open_device(std::string_view which) {
 
 ChosenDevice best_device() {
     if (const char* wish = std::getenv("TW_DEVICE"); wish && *wish)
-        return {open_device(wish), fmt::format("{}: TW_DEVICE asks for it", wish)};
+        return {open_once(wish), fmt::format("{}: TW_DEVICE asks for it", wish)};
     std::string reason;
     try {
         load_nvrtc();
@@ -56,7 +67,7 @@ ChosenDevice best_device() {
     } catch (const RuntimeError& error) {
         reason = error.what();
     }
-    return {open_device("emulated"), fmt::format("emulated, because {}", reason)};
+    return {open_once("emulated"), fmt::format("emulated, because {}", reason)};
 }
 
 }  // namespace tw

@@ -237,10 +237,14 @@ TEST_P(LossScales, F16) {
 
 TEST_P(LossScales, Refused) {
     const auto make = [&](const LossScaleOptions& options) { LossScale(backend_, options); };
-    EXPECT_ERROR((make({.initial = 0})), "it begins with 0; give a number from 2^-24");
-    EXPECT_ERROR((make({.growth = 0.5})), "growth is 0.5; give a factor of 1 or more");
+    EXPECT_ERROR((make({.initial = 0})), "it begins with 0; give a power of two from 2^-24");
+    EXPECT_ERROR((make({.growth = 0.5})), "growth is 0.5; give a power of two from 1 on");
     EXPECT_ERROR((make({.backoff = 1})), "backoff is 1, outside of (0, 1)");
     EXPECT_ERROR((make({.interval = 0})), "an interval of 0 steps");
+    const std::string rounds = ", no power of two: losses and gradients would be rounded; give one";
+    EXPECT_ERROR((make({.initial = 1000})), "LossScale: initial is 1000" + rounds);
+    EXPECT_ERROR((make({.growth = 3})), "LossScale: growth is 3" + rounds);
+    EXPECT_ERROR((make({.backoff = 0.3})), "LossScale: backoff is 0.3" + rounds);
     LossScale scale(backend_);
     EXPECT_ERROR((scale(constant_tensor(backend_, {2}, 0, "pair"))),
                  "the loss must be an f32 scalar, 'pair' is f32 [2]");

@@ -460,6 +460,23 @@ TEST_P(Optimizers, RefuseWhatTheyCannotUpdate) {
                  "Sgd: parameter 'x' [4, 3] is given twice; name it once, in one group");
     EXPECT_ERROR(AdamW({x}, 0.1).step(), "AdamW: parameter 'x' [4, 3] has no gradient; call backward() before step()");
 
+    // Called, but not of it: told apart, and by line.
+    Sgd of_y({y}, 0.1);
+    const Tensor z = leaf({3}, "z");
+    Sgd of_both({y, z}, 0.1);
+    int line = __LINE__ + 1;
+    EXPECT_ERROR(of_y.step(),
+                 fmt::format("optimizers_test.cpp:{}: Sgd: parameter 'y' [2] has no gradient; call ", line));
+    backward(mse_loss(z, z));
+    line = __LINE__ + 1;
+    EXPECT_ERROR(of_both.step(), fmt::format("optimizers_test.cpp:{}: Sgd: parameter 'y' [2] has no gradient; "
+                                             "backward() was called, but of no loss that is made of it",
+                                             line));
+    line = __LINE__ + 1;
+    EXPECT_ERROR(Lion({}, 0.1), fmt::format("optimizers_test.cpp:{}: Lion: no parameters", line));
+    line = __LINE__ + 1;
+    EXPECT_ERROR((AdamW({x}, 0.1, {.beta1 = 2})), fmt::format("optimizers_test.cpp:{}: AdamW: beta1 is 2", line));
+
     const auto is_no_number = [](const std::string& what) {
         return what + "; give a finite number that is not negative";
     };

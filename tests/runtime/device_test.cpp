@@ -77,6 +77,21 @@ TEST(BestDevice, SaysWhyItIsNotCuda) {
     }
 }
 
+/// One as long as it is held, so that what two calls made goes together; open_device() opens another one.
+TEST(BestDevice, IsOneOfItsName) {
+    for (const char* name : {"emulated", "null:sm_80"}) {
+        ScopedVariable wish("TW_DEVICE", name);
+        const std::shared_ptr<Device> device = best_device().device;
+        EXPECT_EQ(best_device().device, device);
+        EXPECT_NE(open_device(name), device);
+        ScopedVariable other("TW_DEVICE", "emulated:sm_80");
+        EXPECT_NE(best_device().device, device);
+    }
+    ScopedVariable no_wish("TW_DEVICE", nullptr);
+    const ChosenDevice chosen = best_device();
+    EXPECT_EQ(best_device().device, chosen.device);
+}
+
 TEST(Handles, OfNothingSayWhatToDo) {
     const Stream stream = open_device("emulated")->default_stream();
     EXPECT_ERROR(Buffer().bytes(), "buffer: it is of nothing yet; assign it one that a device has made");

@@ -94,6 +94,18 @@ TEST_F(Tw, ResumesTraining) {
     EXPECT_EQ(content(parts), content(whole)) << "other bits";
 }
 
+/// After one pass alone; before the cut there is no plan.
+TEST_F(Tw, ShowsTheStepAfterAPass) {
+    const std::string run = "train mlp --small --device emulated --steps 1 --after ";
+    const Outcome declared = tw(run + "declared"), placed = tw(run + "place");
+    ASSERT_EQ(declared.status, 0) << declared.err;
+    EXPECT_THAT(declared.out, AllOf(HasSubstr("after declared:\n"), testing::Not(HasSubstr("group 0: "))));
+    EXPECT_THAT(placed.out, AllOf(HasSubstr("after place:\n"), HasSubstr("group 0: "), HasSubstr("arena: "),
+                                  testing::Not(HasSubstr("after cut:"))));
+    EXPECT_THAT(tw(run + "fold").err, HasSubstr("train: there is no pass 'fold'; --after takes declared, canonicalise, "
+                                                "round, cut, order, recompute, place"));
+}
+
 TEST_F(Tw, SaysWhyItDoesNotTrain) {
     EXPECT_EQ(tw("train lstm").status, 2);
     const Outcome values = tw("train mlp --values f8");

@@ -1,4 +1,5 @@
 // tw train: networks on nothing but generated kernels, each step one launch.
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -6,6 +7,7 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "ops/optimizer.h"
 #include "ops/optimizers/rate_schedule.h"
@@ -25,7 +27,7 @@ namespace tw {
 namespace {
 
 struct TrainOptions {
-    std::string network, device, values = "f32", csv, svg, memory, checkpoint;
+    std::string network, device, values = "f32", csv, svg, memory, checkpoint, after;
     ModelOptions model;
     int64_t steps = 0, every = 10, save_every = 500;
     double rate = 0, weight_decay = -1;
@@ -46,6 +48,14 @@ Recipe recipe_of(const std::string& network) {
 
 Type type_of_values(const std::string& name) { return name == "bf16" ? bf16 : name == "f16" ? f16 : f32; }
 
+/// Throws Error unless it is empty or the name of a pass of plan_step().
+void require_pass(const std::string& name) {
+    std::vector<std::string> names = step_pass_names();
+    names.insert(names.begin(), "declared");
+    user_check(name.empty() || std::ranges::find(names, name) != names.end(), std::source_location::current(),
+               "train: there is no pass '{}'; --after takes {}", name, fmt::join(names, ", "));
+}
+
 class Training {
 public:
     Training(const TrainOptions& options, const std::shared_ptr<Device>& device)
@@ -62,8 +72,11 @@ public:
         print("{}: {}\n", options_.network, model_->description());
         const auto begin = std::chrono::steady_clock::now();
         if (options_.values == "f16") scale_.emplace(backend_);
-        step_ = nn::compile(backend_, [&] { return std::vector{declare_step()}; },
-                            {.mixed = {.values = type_of_values(options_.values)}});
+        step_ =
+            nn::compile(backend_, [&] { return std::vector{declare_step()}; },
+                        {.mixed = {.values = type_of_values(options_.values)}, .watch = [&](const StepStage& stage) {
+                             if (stage.pass == options_.after) print("after {}:\n{}", stage.pass, stage.text());
+                         }});
         print("{} parameters; a step is {} kernels in one launch, planned and compiled in {:.1f} s\n", num_parameters(),
               step_.plan().num_kernels(), seconds_since(begin));
         if (options_.explain)
@@ -197,6 +210,7 @@ void add_options(CLI::App* command, TrainOptions& options) {
     command->add_option("--save-every", options.save_every, "steps between checkpoints")->check(whole_number(1, most));
     command->add_flag("--resume", options.resume, "go on from the checkpoint, if there is one: with the same bits");
     command->add_flag("--explain", options.explain, "the step's groups, kernels, memory, and why");
+    command->add_option("--after", options.after, "print the step after this pass of planning: declared, cut, ..");
     command->add_option("--memory", options.memory, "a file for a picture of the step's memory, group by group");
 }
 
@@ -207,6 +221,7 @@ void add_train_command(CLI::App& app) {
     CLI::App* command = app.add_subcommand("train", "train a network by generated kernels alone, each step one launch");
     add_options(command, *options);
     command->callback([options] {
+        require_pass(options->after);
         const std::shared_ptr<Device> device =
             options->device.empty() ? best_device().device : open_device(options->device);
         Training(*options, device).run();

@@ -9,6 +9,7 @@
 #include "ops/normalization.h"
 #include "ops/reductions.h"
 #include "ops/step/compile_step.h"
+#include "ops/views.h"
 #include "tests/ops/modules/slopes.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/on_device.h"
@@ -108,6 +109,74 @@ TEST_P(MadeAgainTests, KeepNoTape) {
     EXPECT_ERROR(backward(loss), "has been released by an earlier backward()");
     const NoGrad guard;
     EXPECT_FALSE(checkpoint(f, x).requires_grad());
+}
+
+/// Results that are made of each other, of nothing, twice the same one, and one that no loss needs: called again once.
+TEST_P(MadeAgainTests, SeveralResults) {
+    const Tensor x = leaf({Rows, Width}, 1, "x"), w = leaf({Width}, 2, "w");
+    const Tensor outside = of_values(backend_, {Rows, Width}, random_values(Rows * Width, 3), "outside");
+    int calls = 0;
+    const auto f = [&](const std::vector<Tensor>& in) {
+        ++calls;
+        const Tensor h = nn::tanh(in[0] * w), last = sum(h * h * in[0], {0});
+        const Tensor power = nn::exp(h);
+        return std::vector{last, h, outside, power, power};
+    };
+    std::vector<std::vector<Values>> found;
+    Tensor seen;
+    for (bool is_again : {false, true}) {
+        const std::vector<Tensor> y = is_again ? checkpoint(f, {x}) : f({x});
+        ASSERT_EQ(y.size(), 5u);
+        EXPECT_TRUE(y[2].same(outside));
+        const Tensor between = y[1] * y[2];
+        y[1].on_gradient([&](const Tensor& gradient) { return seen = gradient; });
+        const Tensor loss = sum(between * y[4] * y[3]) + sum(y[0] * w);
+        found.push_back({});
+        for (const Tensor& of : gradients(loss, {x, w, y[0]}, {.retain = true})) found.back().push_back(values_of(of));
+        const int before = calls;
+        backward(loss);
+        EXPECT_EQ(calls, before + is_again);
+        for (const Tensor& of : {x.grad(), w.grad()}) found.back().push_back(values_of(of));
+        if (is_again) expect_near(values_of(seen), values_of(outside * y[4] * y[4]), 1e-6, "what the hook has seen");
+    }
+    for (size_t k = 0; k < found[0].size(); ++k) expect_near(found[1][k], found[0][k], 1e-5, fmt::format("{}", k));
+
+    const auto of_one = [&](const Tensor& in) { return f({in}); };
+    const Tensor last = checkpoint(of_one, x)[0];  // all others are gone
+    std::vector<Values> alone;
+    for (const Tensor& result : {last, f({x})[0]}) {
+        backward(sum(result));
+        alone.push_back(values_of(x.grad()));
+    }
+    expect_near(alone[0], alone[1], 1e-5, "of one");
+    const std::vector<Tensor> y = checkpoint(of_one, x);
+    const Tensor first = sum(y[3]), second = sum(y[0]);
+    backward(first);
+    backward(second);  // its own way is there
+    expect_near(values_of(x.grad()), alone[1], 1e-5, "of the second");
+    EXPECT_ERROR(checkpoint([](const std::vector<Tensor>&) { return std::vector<Tensor>(); }, {x}),
+                 "checkpoint: the function returns no tensors; return its results");
+}
+
+TEST_P(MadeAgainTests, SeveralResultsInACompiledStep) {
+    const Tensor x = leaf({Rows, Width}, 1, "x"), w = leaf({Width}, 2, "w");
+    std::vector<std::vector<Values>> found;
+    for (bool is_again : {false, true}) {
+        const CompiledStep step = compile(backend_, [&] {
+            const auto f = [&](const Tensor& in) {
+                const Tensor h = nn::tanh(in * w);
+                return std::vector{nn::tanh(h * h), nn::exp(h) * in};
+            };
+            const std::vector<Tensor> y = is_again ? checkpoint(f, x) : f(x);
+            const Tensor loss = sum(matmul(y[0], transpose(y[1], 0, 1)));
+            backward(loss);
+            return std::vector{loss, x.grad(), w.grad()};
+        });
+        step.run();
+        found.push_back({});
+        for (const Tensor& result : step.results()) found.back().push_back(values_of(result));
+    }
+    EXPECT_EQ(found[0], found[1]);
 }
 
 /// What requires no gradient and what nothing reads has none; the input itself may be the result.

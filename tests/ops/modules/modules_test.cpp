@@ -366,7 +366,9 @@ TEST_P(Modules, RefuseNamesAndShapes) {
     Module module, other;
     const Tensor x(backend_, f32, {2, 3}, "x"), number(backend_, i32, {2}, "number");
     module.register_buffer("b", x);
-    EXPECT_ERROR(module.register_buffer("", x), "Module: '' is no name; give one that is not empty");
+    const int line = __LINE__ + 1;
+    EXPECT_ERROR(module.register_buffer("", x),
+                 fmt::format("modules_test.cpp:{}: Module: '' is no name; give one that is not empty", line));
     EXPECT_ERROR(module.register_parameter("a.b", x), "Module: 'a.b' is no name");
     EXPECT_ERROR(module.register_module("b", other), "Module: 'b' has been registered before");
     EXPECT_ERROR(module.register_parameter("p", Tensor()), "Module: parameter 'p' is an undefined tensor; make it");
@@ -379,6 +381,45 @@ TEST_P(Modules, RefuseNamesAndShapes) {
     EXPECT_ERROR(embedding(x, x), "embedding: the table is [2, 3], ids are f32 [2, 3]; give [words, width] and i32");
     EXPECT_ERROR(MultiHeadAttention(backend_, 6, 4, 1), "a width of 6, 4 heads, 4 of keys; give heads that divide");
     EXPECT_ERROR(MultiHeadAttention(backend_, 8, 2, 1)(x), "MultiHeadAttention: x is [2, 3]; give [batch, length, 8]");
+}
+
+/// Frozen ones keep their bits whatever the optimizer does besides, and their states; so do those around them theirs.
+TEST_P(Modules, FrozenParametersStay) {
+    const Linear first(backend_, 4, 4, 1), second(backend_, 4, 4, 2);
+    const Sequential network{first, nn::tanh, second};
+    const Tensor x = of_values(backend_, {8, 4}, random_values(32, 3), "x");
+    AdamW adam({network.parameters()}, 0.1, {.weight_decay = 0.1, .max_norm = 0.5});
+    Sgd sgd({network.parameters()}, 0.1, {.momentum = 0.9, .weight_decay = 0.1});
+    const auto step = [&] {
+        backward(mse_loss(network(x), x));
+        adam.step();
+        sgd.step();
+    };
+    const auto all_values = [&](const Module& of) {
+        std::vector<Values> values;
+        for (const Tensor& parameter : of.parameters()) values.push_back(values_of(parameter));
+        return values;
+    };
+    step();
+    first.set_requires_grad(false);
+    EXPECT_FALSE(first.parameters()[0].grad().defined());
+    const auto frozen = all_values(first), moving = all_values(second);
+    const Values state = values_of(adam.states()[0]);
+    step();
+    EXPECT_FALSE(first.parameters()[0].grad().defined());
+    EXPECT_EQ(all_values(first), frozen);
+    EXPECT_EQ(values_of(adam.states()[0]), state);
+    EXPECT_NE(all_values(second), moving);
+    network.set_requires_grad(false);
+    EXPECT_ERROR(adam.step(),
+                 "AdamW: all parameters are frozen, and none is updated; call set_requires_grad() on some");
+    EXPECT_ERROR(backward(mse_loss(network(x), x)), "depends on no tensor that requires a gradient");
+    network.set_requires_grad();
+    EXPECT_ERROR(adam.step(), "has no gradient");
+    step();
+    EXPECT_NE(all_values(first), frozen);
+    EXPECT_ERROR(nn::tanh(first.parameters()[0]).set_requires_grad(false),
+                 "set_requires_grad: 'tanh' is made by a call; freeze what that reads, or call under NoGrad");
 }
 
 }  // namespace

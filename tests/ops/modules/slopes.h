@@ -1,6 +1,7 @@
 // Tensors of random numbers, and central differences of references in float64.
 #pragma once
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <random>
@@ -26,9 +27,10 @@ inline Values random_values(int64_t count, uint64_t seed) {
 
 inline Tensor of_values(const std::shared_ptr<Backend>& backend, const std::vector<int64_t>& shape,
                         const Values& values, const std::string& name) {
-    Tensor tensor(backend, f32, shape, name);
-    tensor.data().write(std::vector<float>(values.begin(), values.end()));
-    return tensor;
+    HostArray host = host_array(f32, shape);
+    const std::vector<float> rounded(values.begin(), values.end());
+    std::memcpy(host.bytes.data(), rounded.data(), host.bytes.size());
+    return {backend, host, name};  // also in a step that is captured
 }
 
 inline Values values_of(const Tensor& tensor) {

@@ -347,7 +347,7 @@ TEST(TapesOfAnyLength, TakeNoDeeperStack) {
     for (size_t n = 0; n < Calls; ++n)
         last =
             OperatorState::link(Tensor(backend, number, "number"), std::make_shared<Node>(Node{{}, {last, other}, {}}));
-    const std::vector<Tensor> order = Tape::behind(last, "backward");
+    const std::vector<Tensor> order = Tape::behind(last, "backward", std::source_location::current());
     ASSERT_EQ(order.size(), Calls);
     EXPECT_TRUE(order.back().same(last));
     EXPECT_TRUE(order[Calls - 2].same(last.creator()->inputs[0]));

@@ -173,7 +173,7 @@ TEST(Checkpoint, LeavesTheFileWhenItCannotBeSaved) {
     checkpoint.add("w", w).save(folder / "checkpoint");
     const std::string before = file_text(folder / "checkpoint");
     backend->record(
-        [&] { EXPECT_ERROR(checkpoint.save(folder / "checkpoint"), "'weight' is read while a step is recorded"); });
+        [&] { EXPECT_ERROR(checkpoint.save(folder / "checkpoint"), "Checkpoint: is saved while a step is recorded"); });
     EXPECT_TRUE(file_text(folder / "checkpoint") == before);
     EXPECT_EQ(folder.count(""), 1u);
 }
@@ -206,6 +206,8 @@ TEST(Checkpoint, ChangesNothingUnlessAllFits) {
                  of_another + "'step' is i64 [] here, and i64 [1] in the file");
     std::vector<std::pair<std::string, HostArray>> many{{"w", ones}, {"b", bias}, {"step", number}, {"order", rows}};
     for (int k = 0; k < 10; ++k) many.emplace_back(fmt::format("other.{}", k), number);
+    const int line = __LINE__ + 1;
+    EXPECT_ERROR(checkpoint.add("w", b), fmt::format("checkpoint_test.cpp:{}: Checkpoint: 'w' has been added", line));
     EXPECT_ERROR(load(many), "'other.7' i64 [] is in the file alone; and 2 more; go on with what was saved");
     write_safetensors(folder / "cut", {{"w", ones}, {"b", bias}, {"step", number}, {"order", rows}});
     const std::string whole = file_text(folder / "cut");

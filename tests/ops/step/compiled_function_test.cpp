@@ -1,14 +1,17 @@
 // Functions of tensors: a plan for each list of types and shapes, shapes rounded up to buckets.
 #include "ops/step/compiled_function.h"
 
+#include <cmath>
 #include <random>
 
 #include <gmock/gmock.h>
 
+#include "ops/elementwise.h"
 #include "ops/layers.h"
 #include "ops/operator.h"
 #include "ops/optimizer.h"
 #include "ops/parameters.h"
+#include "ops/reductions.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/on_device.h"
 
@@ -87,6 +90,38 @@ TEST_P(CompiledFunctions, RoundUpToBuckets) {
     EXPECT_EQ(run.num_plans(), 3u);
 }
 
+/// Those that require gradients have them in the function, by either way; a tensor given twice has that of both.
+TEST_P(CompiledFunctions, InputsHaveGradients) {
+    std::vector<std::string> why;
+    CompiledFunction slopes(backend_,
+                            [](const std::vector<Tensor>& in) {
+                                const Tensor loss = sum(in[0] * in[0] * in[1]);
+                                backward(loss, {.retain = true});
+                                return std::vector{gradients(loss, {in[0]})[0] * 1.0, in[0].grad() * 1.0};
+                            },
+                            {.on_plan = [&](const std::string& text) { why.push_back(text); }});
+    for (int round = 0; round < 2; ++round) {
+        const Tensor x = random_tensor({4, 5}), y = random_tensor({4, 5});
+        x.set_requires_grad();
+        const HostArray a = x.to_host(), b = y.to_host();
+        const auto expect = [&](const std::vector<Tensor>& inputs, const auto& slope) {
+            for (const Tensor& made : slopes(inputs)) {
+                const HostArray got = made.to_host();
+                std::vector<int64_t> at{0, 0};
+                do EXPECT_NEAR(got.at(at).real, slope(a.at(at).real, b.at(at).real), 1e-5);
+                while (advance(at, got.shape));
+            }
+        };
+        expect({x, y}, [](double u, double v) { return 2 * u * v; });
+        expect({x, x}, [](double u, double) { return 3 * u * u; });
+        EXPECT_FALSE(x.grad().defined());
+        EXPECT_ERROR(slopes({y, x}), "gradients: ");  // of y: it requires none
+    }
+    EXPECT_THAT(why, ElementsAre("first call", "input 1 requires a gradient; input 1 is the same as input 0",
+                                 "input 0 requires no gradient; input 1 requires a gradient",
+                                 "input 0 requires no gradient; input 1 requires a gradient"));
+}
+
 TEST_P(CompiledFunctions, Refused) {
     const CompiledFunction::Function same = [](const std::vector<Tensor>& in) {
         return std::vector{add(in[0], in[0])};
@@ -103,6 +138,24 @@ TEST_P(CompiledFunctions, Refused) {
                  "buckets for dimension 0 of input 1, which is not there");
     EXPECT_ERROR(with({{.sizes = {4, 8}}})({random_tensor({9})}), "dimension 0 of input 0 is 9, the largest bucket 8");
     EXPECT_ERROR((void)with({}).step(), "it was not called yet");
+    const auto filled = [&](Type type, double fill) {
+        const Tensor x = random_tensor({3}, type);
+        return with({{.sizes = {4}, .fill = fill}})({x})[0].to_host().at({3});
+    };
+    const auto is_none = [](double fill, const char* type) {
+        return fmt::format(
+            "what fills dimension 0 of input 0 up is {}, which is no {}; give a number that the type has", fill, type);
+    };
+    for (const double fill : {0.5, 2147483648.0, double(INFINITY), double(NAN)})
+        EXPECT_ERROR(filled(i32, fill), is_none(fill, "i32"));
+    EXPECT_EQ(filled(i32, -3).integer, -6);
+    EXPECT_ERROR(filled(f16, 1e5), is_none(1e5, "f16"));
+    EXPECT_EQ(filled(f16, INFINITY).real, INFINITY);
+    EXPECT_EQ(filled(f32, -1e30).real, static_cast<double>(-2e30F));
+    EXPECT_ERROR(filled(f32, 1e39), is_none(1e39, "f32"));
+    Tensor hooked = random_tensor({4});
+    hooked.set_requires_grad().on_gradient([](const Tensor& gradient) { return gradient; });
+    EXPECT_ERROR(with({})({hooked}), "input 0, 'x', has hooks of on_gradient(), which are not called in the function");
     auto other = std::make_shared<Backend>(device_);
     const Tensor foreign(other, f32, {4}, "foreign");
     EXPECT_ERROR(with({})({foreign}), "input 0 is of another backend");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
 #include "tests/ops/step/small_steps.h"
@@ -23,7 +24,9 @@ TEST(MemoryMap, IsThatOfThePlan) {
             if (use.first <= g && g <= use.last) bytes += use.bytes;
         most = std::max(most, bytes);
         EXPECT_THAT(memory_map(plan),
-                    HasSubstr(fmt::format("group {}: {} B of {} in use", g, bytes, plan.arena_bytes)));
+                    HasSubstr(fmt::format("group {} ({}): {} B of {} in use", g,
+                                          fmt::join(plan.groups[static_cast<size_t>(g)].operations, ", "), bytes,
+                                          plan.arena_bytes)));
     }
     for (const ArenaUse& a : uses) {
         end = std::max(end, a.offset + a.bytes);
@@ -32,8 +35,13 @@ TEST(MemoryMap, IsThatOfThePlan) {
             const bool overlap = a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
             EXPECT_FALSE(&a != &b && at_once && overlap) << a.name << " and " << b.name;
         }
-        EXPECT_THAT(memory_picture(plan), HasSubstr(fmt::format("<title>{}: {} B at {}, groups {} to {}</title>",
-                                                                a.name, a.bytes, a.offset, a.first, a.last)));
+        // Named with the operations of its group: those that make it, or whose workspace it is.
+        const std::vector<std::string>& made_by = plan.groups[static_cast<size_t>(a.first)].operations;
+        EXPECT_EQ(a.operations, made_by) << a.name;
+        const std::string by = made_by == std::vector{a.name} ? "" : fmt::format(", by {}", fmt::join(made_by, ", "));
+        EXPECT_THAT(memory_picture(plan), HasSubstr(fmt::format("<title>{}{}: {} B at {}, groups {} to {}</title>",
+                                                                a.name, by, a.bytes, a.offset, a.first, a.last)));
+        EXPECT_THAT(memory_map(plan), HasSubstr(fmt::format("{:>12} B  {}{}\n", a.bytes, a.name, by)));
     }
     EXPECT_LE(most, plan.most_alive);
     EXPECT_GT(most, plan.most_alive * 9 / 10);

@@ -152,10 +152,42 @@ TEST_P(Recomputed, BudgetsAreKept) {
     }
 }
 
+/// Of any budget that is too small, the one that the message names is none, and a byte less is.
+TEST(RecomputeBudget, NamesOneThatWorks) {
+    int refused = 0;
+    for (const schedules::Declared& step : {step_of_layers(3, 64, 32), step_of_blocks(2, 64, 32)}) {
+        const StepPlan kept = plan_step(step, hopper_target());
+        const auto fitted = [&](int64_t bytes) {
+            StepPlan plan = kept;
+            fit_into(plan, bytes);
+            return plan.arena_bytes;
+        };
+        int64_t last = 0;
+        for (int percent = 5; percent < 100; percent += 5) {
+            const int64_t bytes = kept.arena_bytes * percent / 100;
+            try {
+                EXPECT_LE(fitted(bytes), bytes);
+            } catch (const Error& error) {
+                const std::string text = error.what(), before = "but into ";
+                last = std::stoll(text.substr(text.find(before) + before.size()));
+                EXPECT_GT(last, bytes);
+                EXPECT_LE(last, kept.arena_bytes);
+                EXPECT_LE(fitted(last), last) << text;
+                EXPECT_THROW(fitted(last - 1), Error) << "less would do: " << text;
+                ++refused;
+            }
+        }
+        const StepPlan named = plan_step(step, hopper_target(), {}, {.recompute = {.bytes = last}});
+        EXPECT_LE(named.arena_bytes, last);
+    }
+    EXPECT_GT(refused, 10);
+}
+
 TEST(RecomputeBudget, SaysWhatIsLeast) {
     const schedules::Declared step = step_of_layers(3, 64, 32);
     EXPECT_ERROR(plan_step(step, hopper_target(), {}, {.recompute = {.bytes = 256}}),
-                 "plan_step: recompute.bytes = 256: the arena has ");
+                 "plan_step: recompute.bytes = 256: the arena does not fit into that, with all made again that saves "
+                 "memory, but into ");
     EXPECT_ERROR(plan_step(step, hopper_target(), {}, {.recompute = {.bytes = -1}}),
                  "plan_step: recompute.bytes = -1: a number of bytes, or 0 for an arena of any size");
 }

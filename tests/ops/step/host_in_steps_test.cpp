@@ -1,0 +1,215 @@
+// What the host does in a function that is captured or recorded happens once, where calls of it do it each time: it is
+// refused, with the line. Results refuse to be read before a run.
+#include <random>
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include "ops/elementwise.h"
+#include "ops/layers.h"
+#include "ops/operator.h"
+#include "ops/optimizer.h"
+#include "ops/parameters.h"
+#include "ops/persistence/checkpoint.h"
+#include "ops/reductions.h"
+#include "ops/step/compiled_function.h"
+#include "runtime/driver/pinned_buffer.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/on_device.h"
+
+namespace tw::nn {
+namespace {
+
+class HostInSteps : public OnDevice {
+protected:
+    void SetUp() override {
+        OnDevice::SetUp();
+        if (!device_) return;
+        backend_ = std::make_shared<Backend>(device_);
+        x_ = random_tensor({5, 4}, "x");
+        w_ = uniform_parameter(backend_, {5, 4}, 1, random_(), "w");
+    }
+    Tensor random_tensor(const std::vector<int64_t>& shape, const std::string& name) {
+        return {backend_, random(shape), name};
+    }
+    HostArray random(const std::vector<int64_t>& shape) {
+        HostArray host = host_array(f32, shape);
+        fill_uniform(host, -1, 1, random_());
+        return host;
+    }
+    static double number(const Tensor& tensor) { return tensor.to_host().at({}).real; }
+    /// sum of x w^2
+    Tensor loss() const { return sum(x_ * w_ * w_); }
+
+    /// Does it in the function, behind an update of w, each way; nothing has changed then.
+    void expect_refused(const std::function<void()>& action, const std::string& text) {
+        Sgd sgd({w_}, 0.5);
+        const std::vector<float> before = w_.data().read<float>(), batch = x_.data().read<float>();
+        const auto f = [&] {
+            backward(loss());
+            sgd.step();
+            action();
+            return std::vector{loss()};
+        };
+        EXPECT_ERROR(compile(backend_, f), text + " while a step is captured");
+        EXPECT_ERROR(backend_->record([&] { f(); }), text + " while a step is recorded");
+        EXPECT_EQ(w_.data().read<float>(), before);
+        EXPECT_EQ(x_.data().read<float>(), batch);
+        f();  // outside it is done
+    }
+
+    std::shared_ptr<Backend> backend_;
+    Tensor x_, w_;
+    std::mt19937_64 random_{std::random_device{}()};
+};
+TW_ON_EACH_DEVICE(HostInSteps);
+
+TEST_P(HostInSteps, TensorsAreNotReadOrWritten) {
+    const auto here = [](int line) { return fmt::format("host_in_steps_test.cpp:{}: ", line); };
+    int line = __LINE__ + 1;
+    expect_refused([&] { (void)w_.to_host(); }, here(line) + "'w' is read");
+    line = __LINE__ + 1;
+    expect_refused([&] { (void)x_.to_host(); }, here(line) + "'x' is read");
+    const HostArray host = random({5, 4});
+    line = __LINE__ + 1;
+    expect_refused([&] { x_.copy_from_host(host); }, here(line) + "'x' is overwritten from the host");
+    EXPECT_EQ(x_.to_host().bytes, host.bytes);
+    const PinnedBuffer pinned = device_->allocate_pinned(80, "pinned");
+    pinned.write(std::vector<float>(20, 0.25F));
+    const Stream stream = device_->create_stream();
+    line = __LINE__ + 1;
+    expect_refused([&] { x_.upload(pinned, stream); }, here(line) + "'x' is uploaded to");
+    stream.synchronize();
+    EXPECT_EQ(x_.data().read<float>(), std::vector<float>(20, 0.25F));
+    expect_refused([&] { (void)w_.data().read<float>(); }, "buffer 'w' is read");
+    expect_refused([&] { x_.data().write(std::vector<float>(20, 0.5F)); }, "buffer 'x' is written");
+}
+
+/// Recorded tensors have memory, and nothing in it yet.
+TEST_P(HostInSteps, WhatIsRecordedIsNotReadFromItsMemory) {
+    EXPECT_ERROR(
+        backend_->record([&] { (void)loss().data().read<float>(); }),
+        "is read while a step is recorded, which computes nothing yet; do it outside of the step: write before "
+        "it runs, and read behind that");
+    Tensor made;
+    const Graph graph = backend_->record([&] { made = loss(); });
+    graph.run();
+    EXPECT_EQ(made.data().read<float>()[0], static_cast<float>(number(loss())));
+}
+
+TEST_P(HostInSteps, RatesCheckpointsAndOtherStepsStayOutside) {
+    Sgd sgd({w_}, 0.5);
+    const auto here = [](int line) { return fmt::format("host_in_steps_test.cpp:{}: ", line); };
+    int line = __LINE__ + 1;
+    expect_refused([&] { sgd.set_rate(0.25); }, here(line) + "Sgd: the rate is set");
+    const std::filesystem::path path =
+        std::filesystem::temp_directory_path() / fmt::format("host_in_steps_{}", getpid());
+    Checkpoint checkpoint;
+    checkpoint.add("w", w_);
+    line = __LINE__ + 1;
+    expect_refused([&] { checkpoint.save(path); }, here(line) + "Checkpoint: is saved");
+    line = __LINE__ + 1;
+    EXPECT_ERROR(compile(backend_,
+                         [&] {
+                             checkpoint.load(path);
+                             return std::vector{loss()};
+                         }),
+                 here(line) +
+                     "Checkpoint: is loaded while a step is captured: that happens once, now, and in no run of the "
+                     "step; load it before run()");
+    std::filesystem::remove(path);
+    const CompiledStep other = compile(backend_, [&] { return std::vector{loss()}; });
+    line = __LINE__ + 1;
+    expect_refused([&] { other.run(); }, here(line) + "a compiled step is run");
+    CompiledFunction function(backend_, [](const std::vector<Tensor>& in) { return std::vector{sum(in[0])}; });
+    line = __LINE__ + 1;
+    expect_refused([&] { function({x_}); }, here(line) + "CompiledFunction: it is called");
+    const std::string around = "record: a step is recorded or captured around this one; record the whole of it";
+    EXPECT_ERROR(backend_->record([&] { backend_->record([&] { loss(); }); }), around);
+    EXPECT_ERROR(compile(backend_,
+                         [&] {
+                             backend_->record([&] { loss(); });
+                             return std::vector{loss()};
+                         }),
+                 around);
+}
+
+/// A constant may be made in the function. What is overwritten may not: calls would begin anew.
+TEST_P(HostInSteps, MemoryOfTheFunctionIsConstant) {
+    const HostArray host = random({5, 4});
+    const auto scaled = [&] {
+        const Tensor copied(backend_, f32, {5, 4}, "copied"), written(backend_, f32, {4}, "written");
+        copied.copy_from_host(host);
+        written.data().write(std::vector<float>{1, 2, 3, 4});
+        return std::vector{sum(x_ * Tensor(backend_, host, "scale") * copied * written)};
+    };
+    const CompiledStep step = compile(backend_, scaled);
+    step.run();
+    EXPECT_NEAR(number(step.results()[0]), number(scaled()[0]), 1e-5);
+    Tensor recorded;
+    backend_->record([&] { recorded = scaled()[0]; }).run();
+    EXPECT_NEAR(number(recorded), number(scaled()[0]), 1e-5);
+    const auto written_late = [&] {
+        const Tensor scale(backend_, host, "scale");
+        const Tensor result = sum(x_ * scale);
+        scale.copy_from_host(host);
+        return std::vector{result};
+    };
+    EXPECT_ERROR(compile(backend_, written_late), "'scale' is overwritten from the host while a step is captured");
+    EXPECT_ERROR(backend_->record([&] { written_late(); }),
+                 "'scale' is overwritten from the host while a step is recorded");
+    const auto with_momentum = [&](double momentum) {
+        return compile(backend_, [&] {
+            backward(loss());
+            Sgd({w_}, 0.5, momentum).step();
+            return std::vector{loss()};
+        });
+    };
+    EXPECT_ERROR(with_momentum(0.9),
+                 "'velocity' is allocated by the function that is captured, and overwritten there: calls would begin "
+                 "with it anew, and runs of the step go on with it; make it outside of the function");
+    const std::vector<float> before = w_.data().read<float>(), x = x_.data().read<float>();
+    with_momentum(0).run();
+    const std::vector<float> after = w_.data().read<float>();
+    for (size_t k = 0; k < 20; ++k) EXPECT_NEAR(after[k], before[k] * (1 - x[k]), 1e-6);
+}
+
+TEST_P(HostInSteps, ResultsAreReadBehindARun) {
+    const CompiledStep step = compile(backend_, [&] { return std::vector{loss()}; });
+    const Tensor result = step.results()[0];
+    const std::string early = "' is a result of a compiled step that has not run; call run() before it is read";
+    EXPECT_ERROR((void)result.to_host(), early);
+    EXPECT_ERROR((void)result.data().read<float>(), early);
+    EXPECT_ERROR(relu(result), early);
+    EXPECT_ERROR(
+        CompiledFunction(backend_, [](const std::vector<Tensor>& in) { return std::vector{relu(in[0])}; })({result}),
+        early);
+    Tensor twice;
+    const Graph graph = backend_->record([&] { twice = 2.0 * result; });
+    const CompiledStep behind = compile(backend_, [&] { return std::vector{3.0 * result}; });
+    step.run();
+    graph.run();
+    behind.run();
+    const double expected = number(loss());
+    EXPECT_NEAR(number(result), expected, 1e-5);
+    EXPECT_NEAR(number(twice), 2 * expected, 1e-5);
+    EXPECT_NEAR(number(behind.results()[0]), 3 * expected, 1e-5);
+    // By its plan, too, which streams take.
+    const CompiledStep on_stream = compile(backend_, [&] { return std::vector{loss()}; });
+    on_stream.planned().run(device_->default_stream());
+    EXPECT_NEAR(number(on_stream.results()[0]), expected, 1e-5);
+}
+
+/// The way back ends at results: they are no leaves that get a gradient in place of what they are made of.
+TEST_P(HostInSteps, ResultsAreOffTheTape) {
+    const CompiledStep step = compile(backend_, [&] { return std::vector{loss()}; });
+    step.run();
+    EXPECT_FALSE(step.results()[0].requires_grad());
+    int line = __LINE__ + 1;
+    EXPECT_ERROR(backward(2.0 * step.results()[0]), fmt::format("host_in_steps_test.cpp:{}: backward: ", line));
+    line = __LINE__ + 1;
+    EXPECT_ERROR(gradients(2.0 * step.results()[0], {w_}), fmt::format("host_in_steps_test.cpp:{}: gradients: ", line));
+}
+
+}  // namespace
+}  // namespace tw::nn
