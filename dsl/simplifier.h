@@ -134,6 +134,7 @@ private:
         Interval result;
     };
     const BoundsOverride* overrides_;
+    const int64_t overflows_before_ = num_overflows();
     std::unordered_map<const ExprNode*, Known> known_;
     std::unordered_map<const ExprNode*, KnownBounds> known_bounds_;
     std::unordered_map<const ExprNode*, std::pair<Expr, bool>> known_exact_, known_places_, known_bounded_;

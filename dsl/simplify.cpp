@@ -36,7 +36,6 @@ Expr Simplifier::simplify(const Expr& expr) {
     if (is_general && is_simple(expr)) return expr;
     if (auto found = known_.find(expr.id()); found != known_.end() && found->second.result.defined())
         return found->second.result;
-    const int64_t before = num_overflows();
     Expr result;
     try {
         result = is_linear(expr) ? simplify_linear(expr)
@@ -45,7 +44,7 @@ Expr Simplifier::simplify(const Expr& expr) {
         result = map_children(expr, [&](const Expr& kid) { return simplify(kid); });
         if (!result.same(expr)) result = simplify(result);
     }
-    if (is_general && num_overflows() == before) mark_simple(result);
+    if (is_general && num_overflows() == overflows_before_) mark_simple(result);  // nor is a part that stays as it was
     known_[expr.id()] = {expr, result};
     if (!result.same(expr)) known_[result.id()] = {result, result};
     return result;

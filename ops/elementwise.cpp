@@ -199,6 +199,7 @@ Tensor operator-(const Term& x, const Term& y) { return subtraction()(x, y); }
 Tensor operator*(const Term& x, const Term& y) { return multiplication()(x, y); }
 Tensor operator/(const Term& x, const Term& y) {
     if (!x.number && !y.number) return divide(x.tensor, y.tensor, x.where);
+    if (x.tensor.defined() || y.tensor.defined()) check_float("divide", x.number ? y.tensor : x.tensor, x.where);
     return division()(x, y);
 }
 Tensor operator-(const Term& x) { return negate(x.tensor, x.where); }

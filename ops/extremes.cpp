@@ -52,7 +52,8 @@ Tensor call_place(const char* who, bool is_least, const Tensor& x, std::optional
         const Reduced of(in[0], along, keep);
         return compute("place", of.shape, [&](const std::vector<Expr>& at) {
             const Expr term = of.term(at);
-            return cast(i32, tw::argmax(is_least ? turned(term) : term, of.axes[0])[1]);
+            const Expr place = tw::argmax(is_least ? turned(term) : term, of.axes[0])[1];
+            return cast(i32, select(place < of.axes[0].extent, place, 0));  // of NaN alone: the first
         });
     })({x}, where);
 }

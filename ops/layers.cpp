@@ -53,7 +53,6 @@ Expr softplus_of(const Expr& x) {
 /// exp(x) - 1 = tanh(x / 2) (exp(x) + 1), without the cancellation.
 Expr exp_less_one(const Expr& x) { return tw::tanh(x * 0.5) * (tw::exp(x) + 1.0); }
 
-/// Indices of the result's row are divided one after the other, so that gradients solve for their digits.
 /// Rows of a table, and, if these are given, those of `places` in turn added.
 const Operator& embedding_operator() {
     static const Operator op("embedding", [](const std::vector<tw::Tensor>& in) {

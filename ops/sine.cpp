@@ -30,6 +30,8 @@ Expr sine_ahead(const Expr& given, int quarters) {
     Expr left = x - turns * 1.57079632673412561417e+00;
     left = left - turns * 6.07710050630396597660e-11;
     left = left - turns * 2.02226624879595063154e-21;
+    const Expr most = constant(f64, std::numbers::pi / 4);  // beyond it where x has too few bits for a place
+    left = select(left > most, most, select(left < -most, -most, left));
     const Expr square = left * left;
     const Expr sine = left * polynomial(square, inverse_factorials(2, 9));
     const Expr cosine = polynomial(square, inverse_factorials(1, 9));

@@ -11,16 +11,15 @@
 namespace tw::schedules {
 namespace {
 
-constexpr size_t most_tiles = 36;            // of different sizes, parts, clusters or ways out
-constexpr int most_of_one_size = 5;          // and as many parts
-constexpr size_t most_tiles_beside = 6;      // of warps, where warpgroups are most of the space
-constexpr size_t most_together = 60;         // with those of threads
-constexpr size_t varied_tiles = 6;           // whose stages and way out vary, too
-constexpr size_t reordered_tiles = 3;        // whose order of blocks varies, too
-constexpr int64_t line_bytes = 1024;         // what tiles in shared memory are aligned to
-constexpr int64_t short_side = 64;           // rows or columns up to which memory is what bounds the product
-constexpr int64_t shortest_part = 512;       // terms of the sum for which a part pays
-constexpr int64_t most_split_columns = 160;  // of instructions whose rows run along n
+constexpr size_t most_tiles = 36;        // of different sizes, parts, clusters or ways out
+constexpr int most_of_one_size = 5;      // and as many parts
+constexpr size_t most_tiles_beside = 6;  // of warps, where warpgroups are most of the space
+constexpr size_t most_together = 60;     // with those of threads
+constexpr size_t varied_tiles = 6;       // whose stages and way out vary, too
+constexpr size_t reordered_tiles = 3;    // whose order of blocks varies, too
+constexpr int64_t line_bytes = 1024;     // what tiles in shared memory are aligned to
+constexpr int64_t short_side = 64;       // rows or columns up to which memory is what bounds the product
+constexpr int64_t shortest_part = 512;   // terms of the sum for which a part pays
 
 int64_t batches_of(const TensorProductShape& shape) { return std::max<int64_t>(shape.batch, 1); }
 
@@ -68,11 +67,6 @@ int64_t all_shared_bytes(const ThinTiles& t, const TensorProductShape& shape) {
     return (t.threads_long * t.threads_terms + t.threads_long * warp) * sums;
 }
 
-template <class Tiles>
-int64_t blocks_of(const Tiles& t, const TensorProductShape& shape) {
-    return divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * batches_of(shape) * t.split_k;
-}
-
 /// The most stages that fit, no more than there are tiles of the sum; 0 if two do not fit.
 template <class Tiles>
 int fitting_stages(Tiles t, const TensorProductShape& shape, int64_t most_bytes) {
@@ -81,40 +75,6 @@ int fitting_stages(Tiles t, const TensorProductShape& shape, int64_t most_bytes)
     int64_t room = most_bytes - all_shared_bytes(t, shape), tiles_of_k = divided(shape.k, t.block_k * t.split_k);
     int64_t stages = std::min({most_stages, room / staged_bytes(t, shape), std::max<int64_t>(2, tiles_of_k)});
     return stages < 2 ? 0 : static_cast<int>(stages);
-}
-
-/// One part, and more where the sum is long and the tiles do not fill the multiprocessors twice.
-template <class Tiles>
-std::vector<int64_t> parts_of_k(Tiles t, const TensorProductShape& shape, const Target& target) {
-    t.split_k = 1;
-    std::vector<int64_t> parts = {1};
-    if (may_split_k(shape) && blocks_of(t, shape) < 2 * target.multiprocessors)
-        for (int64_t count : {2, 3, 4, 6, 8})
-            if (shape.k / count >= shortest_part) parts.push_back(count);
-    if (const int64_t most = exact_terms(shape); most && may_split_k(shape)) parts.push_back(divided(shape.k, most));
-    return parts;
-}
-
-/// What parts cost behind: a kernel that reads them at 1700 bytes a cycle.
-double combining_cycles(int64_t split_k, const TensorProductShape& shape) {
-    if (split_k == 1) return 0;
-    return 4000 + static_cast<double>(shape.m * shape.n * batches_of(shape) * split_k * 8) / 1700;
-}
-
-/// Clock cycles of all blocks, by rounds over the multiprocessors. A tile takes some 1500 to begin and end, its result
-/// leaves at 20 bytes a cycle, its operands come at 48, all of them together at 2000.
-template <class Tiles>
-double cycles_at(double multiplications, const Tiles& t, const TensorProductShape& shape, const Target& target) {
-    int64_t k = divided(shape.k, t.split_k);
-    auto area = static_cast<double>(t.block_m * t.block_n);
-    double multiply = area * static_cast<double>(k) / multiplications;
-    double bytes = static_cast<double>((t.block_m + t.block_n) * k * bytes_of(shape.operand));
-    double store = area * static_cast<double>(t.split_k > 1 ? 4 : bytes_of(shape.result)) / 20;
-    double tile = std::max(multiply, bytes / 48) + 1500 + store;
-    double once =
-        static_cast<double>((shape.m + shape.n) * shape.k * batches_of(shape) * bytes_of(shape.operand)) / 2000;
-    double rounds = static_cast<double>(divided(blocks_of(t, shape), target.multiprocessors));
-    return std::max(rounds * tile, once) + combining_cycles(t.split_k, shape);
 }
 
 // Tiles of warpgroups.
@@ -137,6 +97,42 @@ std::vector<Rated> rated_warpgroup_tiles(const TensorProductShape& shape, const 
 }
 
 // Tiles of warps.
+
+int64_t blocks_of(const TensorTiles& t, const TensorProductShape& shape) {
+    return divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * batches_of(shape) * t.split_k;
+}
+
+/// One part, and more where the sum is long and the tiles do not fill the multiprocessors twice.
+std::vector<int64_t> parts_of_k(TensorTiles t, const TensorProductShape& shape, const Target& target) {
+    t.split_k = 1;
+    std::vector<int64_t> parts = {1};
+    if (may_split_k(shape) && blocks_of(t, shape) < 2 * target.multiprocessors)
+        for (int64_t count : {2, 3, 4, 6, 8})
+            if (shape.k / count >= shortest_part) parts.push_back(count);
+    if (const int64_t most = exact_terms(shape); most && may_split_k(shape)) parts.push_back(divided(shape.k, most));
+    return parts;
+}
+
+/// What parts cost behind: a kernel that reads them at 1700 bytes a cycle.
+double combining_cycles(int64_t split_k, const TensorProductShape& shape) {
+    if (split_k == 1) return 0;
+    return 4000 + static_cast<double>(shape.m * shape.n * batches_of(shape) * split_k * 8) / 1700;
+}
+
+/// Clock cycles of all blocks, by rounds over the multiprocessors. A tile takes some 1500 to begin and end, its result
+/// leaves at 20 bytes a cycle, its operands come at 48, all of them together at 2000.
+double cycles_at(double multiplications, const TensorTiles& t, const TensorProductShape& shape, const Target& target) {
+    int64_t k = divided(shape.k, t.split_k);
+    auto area = static_cast<double>(t.block_m * t.block_n);
+    double multiply = area * static_cast<double>(k) / multiplications;
+    double bytes = static_cast<double>((t.block_m + t.block_n) * k * bytes_of(shape.operand));
+    double store = area * static_cast<double>(t.split_k > 1 ? 4 : bytes_of(shape.result)) / 20;
+    double tile = std::max(multiply, bytes / 48) + 1500 + store;
+    double once =
+        static_cast<double>((shape.m + shape.n) * shape.k * batches_of(shape) * bytes_of(shape.operand)) / 2000;
+    double rounds = static_cast<double>(divided(blocks_of(t, shape), target.multiprocessors));
+    return std::max(rounds * tile, once) + combining_cycles(t.split_k, shape);
+}
 
 /// A multiprocessor multiplies about 1200 pairs of 16 bits a cycle by mma.sync in tiles of 128 x 256, less in small
 /// ones.

@@ -11,8 +11,9 @@ namespace {
 constexpr int64_t shared_bytes = 232448 - 4096;  // of a block, but for barriers and gaps
 constexpr int64_t line_bytes = 128;
 constexpr int most_stages = 12;
-constexpr int64_t shortest_part = 512;       // terms of the sum for which a part pays
-constexpr int64_t most_split_columns = 192;  // of instructions whose rows run along n
+constexpr int64_t shortest_part = 512;                      // terms of the sum for which a part pays
+constexpr int64_t most_split_columns = 192;                 // of instructions whose rows run along n
+constexpr int threads_of_group = 128, most_threads = 3968;  // of a cluster, all of which the emulator runs at once
 
 int64_t stage_bytes(const WarpgroupTiles& t, const TensorProductShape& shape) {
     return (t.block_m + t.block_n) * t.block_k * bytes_of(shape.operand);
@@ -54,15 +55,22 @@ std::vector<WarpgroupTiles> blocks(const TensorProductShape& shape) {
                     result.push_back({.block_m = rows * warpgroups, .block_n = width, .warpgroups = warpgroups});
     if (shape.m > 3 * most_split_columns) return result;
     step = column_step(shape.m, shape.operand, shape.transpose_a);
-    for (int64_t height : widths(shape.m, step, {8, 16, 32, 64, 96, 128}, most_split_columns))
-        for (int warpgroups : {1, 2})
-            result.push_back({.block_m = height, .block_n = 64 * warpgroups, .warpgroups = warpgroups, .swap = true});
+    std::set<int64_t> heights;
+    for (int64_t parts = 1; parts <= 3; ++parts) heights.insert(rounded_up(divided(shape.m, parts), step));
+    for (int64_t height : heights)
+        if (height <= most_split_columns)
+            for (int warpgroups : {1, 2})
+                result.push_back(
+                    {.block_m = height, .block_n = 64 * warpgroups, .warpgroups = warpgroups, .swap = true});
     return result;
 }
 
-/// Whether its blocks may load together: they have tiles, and as many terms each.
+/// Whether its blocks may load together: they have tiles, and as many terms each, and each loads a part of the box, of
+/// whole rows of swizzled lines.
 bool shares_loads(const WarpgroupTiles& t, const TensorProductShape& shape) {
+    constexpr int64_t rows_of_swizzle = 8;
     if (t.cluster * t.cluster_columns == 1) return true;
+    if (shape.transpose_b && t.block_n % (rows_of_swizzle * t.cluster) != 0) return false;
     return keeps_together(t, shape) && !t.swap && divided(shape.m, t.block_m) > t.cluster / 2 &&
            divided(shape.n, t.block_n) > t.cluster_columns / 2;
 }
@@ -80,8 +88,12 @@ std::vector<WarpgroupTiles> groupings(const WarpgroupTiles& t, const TensorProdu
                 grouped.cluster = cluster;
                 grouped.cluster_columns = columns;
                 grouped.ping_pong = turns;
-                const bool alternates = turns == 1 || (t.warpgroups == 1 && !t.swap),
-                           fours = turns < 4 || (computes && t.block_m * t.block_n <= 64 * 128 && !exact_terms(shape));
+                const bool alternates = turns == 1 || (t.warpgroups == 1 && !t.swap && !at_once),
+                           fours = turns < 4 || (computes && cluster * columns == 1 && !exact_terms(shape) &&
+                                                 t.block_m * t.block_n <= 64 * 128);
+                // Those that load have warps of their own, in a group of four.
+                const int threads = (t.warpgroups * turns + 1) * threads_of_group * cluster * columns;
+                if (threads > most_threads) continue;
                 if (cluster * columns <= (at_once ? 8 : 2) && alternates && fours && shares_loads(grouped, shape))
                     result.push_back(grouped);
             }
@@ -96,7 +108,9 @@ std::vector<int64_t> parts_of_k(const WarpgroupTiles& t, const TensorProductShap
     for (int64_t count : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64})
         if (shape.k / count >= shortest_part && tiles < 2 * at_once && tiles * count <= 3 * at_once)
             parts.push_back(count);
-    if (const int64_t most = exact_terms(shape)) parts.push_back(divided(shape.k, most));
+    if (const int64_t most = exact_terms(shape))
+        if (const int64_t count = divided(shape.k, most); std::ranges::find(parts, count) == parts.end())
+            parts.push_back(count);
     return parts;
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -67,6 +68,7 @@ void go_back(const std::vector<Tensor>& computed, Adjoints& adjoints) {
             continue;
         }
         adjoints.erase(own);
+        if (std::ranges::none_of(node.inputs, &Tensor::requires_grad)) continue;  // frozen since
         const std::vector<Tensor> parts = node.gradient_of_view
                                               ? std::vector{node.gradient_of_view(adjoint)}
                                               : node.operation->gradients_of(node.inputs, adjoint.data(), node.where);

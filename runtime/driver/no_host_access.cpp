@@ -44,4 +44,7 @@ bool NoHostAccess::is_new(const Device& device, uint64_t pointer) {
     return own && own->allocated_.contains(pointer);
 }
 
+HostAccessAgain::HostAccessAgain() : refused_(std::exchange(innermost_refusal, nullptr)) {}
+HostAccessAgain::~HostAccessAgain() { innermost_refusal = refused_; }
+
 }  // namespace tw

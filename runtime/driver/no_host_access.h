@@ -36,4 +36,17 @@ private:
     std::set<uint64_t> allocated_;
 };
 
+/// While it lives, none of this thread's NoHostAccess refuses anything: for what runs by itself, as the measuring of
+/// kernels that a step needs for the first time.
+class [[nodiscard]] HostAccessAgain {
+public:
+    HostAccessAgain();
+    ~HostAccessAgain();
+    HostAccessAgain(const HostAccessAgain&) = delete;
+    HostAccessAgain& operator=(const HostAccessAgain&) = delete;
+
+private:
+    NoHostAccess* const refused_;
+};
+
 }  // namespace tw

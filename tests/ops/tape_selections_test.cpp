@@ -271,7 +271,17 @@ TEST_P(TapeSelections, OfOtherFloats) {
     }
 }
 
+TEST_P(TapeSelections, WithoutANumberToChoose) {
+    const Tensor x = of_values(backend_, {2, 3}, {NaN, NaN, NaN, NaN, 2, 2}, "x");
+    EXPECT_THAT(values_of(cast(argmax(x, -1), f32)), ElementsAre(0, 1));
+    EXPECT_THAT(values_of(cast(argmin(x, -1), f32)), ElementsAre(0, 1));
+    for (const double far : values_of(sin(given({1e17, -1e25, 3e38})))) EXPECT_LE(std::abs(far), 1);
+}
+
 TEST_P(TapeSelections, Refuse) {
+    const Tensor whole_numbers = cast(given({1, 2}), i32);
+    EXPECT_ERROR(whole_numbers / 2, "divide");
+    EXPECT_ERROR(2 / whole_numbers, "divide");
     const Tensor x = random_leaf({4, 3}, 1), whole = cast(x, i32), scalar = random_leaf({}, 1);
     const Tensor none(backend_, f32, {4, 0}, "none");
     EXPECT_ERROR(where(x, x, 0), "where: 'x' is f32; give booleans, a comparison, as x != 0, makes some of it");

@@ -6,6 +6,7 @@
 #include <random>
 #include <sstream>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "schedules/tensor_product.h"
@@ -85,7 +86,7 @@ TEST(WarpgroupTime, RuleTakesTheBestOfTheSpace) {
     for (int round = 0; round < 20; ++round) {
         TensorProductShape shape{.m = extent(), .n = extent(), .k = extent()};
         shape.transpose_a = random() % 2, shape.transpose_b = random() % 2;
-        SCOPED_TRACE(std::to_string(shape.m) + "x" + std::to_string(shape.n) + "x" + std::to_string(shape.k));
+        SCOPED_TRACE(fmt::format("{}x{}x{} {} {}", shape.m, shape.n, shape.k, shape.transpose_a, shape.transpose_b));
         const std::vector<WarpgroupTiles> space = warpgroup_space(shape, target("sm_90a"));
         ASSERT_FALSE(space.empty());
         WarpgroupTiles taken = warpgroup_tiles(shape, target("sm_90a"));

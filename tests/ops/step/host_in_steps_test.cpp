@@ -64,6 +64,31 @@ protected:
 };
 TW_ON_EACH_DEVICE(HostInSteps);
 
+/// What builds a kernel of a step may run and read what it measures: it is no part of the step.
+TEST_P(HostInSteps, KernelsAreMeasured) {
+    float read = 0;
+    const auto made = [&](const Target& target) {
+        const Buffer own = device_->allocate(sizeof(float), "own");
+        const float two = 2;
+        own.copy_from_host(&two);
+        read = own.read<float>()[0];
+        const tw::Tensor x = input("x", f32, {4});
+        return Schedule({compute("y", {4}, [&](Expr i) { return x(i); })}, target);
+    };
+    (void)backend_->record([&] { (void)backend_->built("measured", std::function<Schedule(const Target&)>(made)); });
+    EXPECT_EQ(read, 2);
+}
+
+/// As the function was called: only what still requires a gradient has one.
+TEST_P(HostInSteps, FreezingBeforeBackward) {
+    const Tensor v = uniform_parameter(backend_, {3}, 1, random_(), "v");
+    const Tensor total = sum(w_ * x_) + sum(v);
+    w_.set_requires_grad(false);
+    backward(total);
+    EXPECT_FALSE(w_.requires_grad());
+    EXPECT_EQ(v.grad().data().read<float>(), std::vector<float>(3, 1));
+}
+
 TEST_P(HostInSteps, TensorsAreNotReadOrWritten) {
     const auto here = [](int line) { return fmt::format("host_in_steps_test.cpp:{}: ", line); };
     int line = __LINE__ + 1;
