@@ -77,7 +77,7 @@ HostArray Tensor::to_host(std::source_location where) const {
     require_data(where);
     backend()->refuse_in_step(fmt::format("'{}' is read", name()), "read it behind run()", where);
     HostArray host = host_array(type(), shape());
-    data().copy_to_host(host.bytes.data());
+    data().copy_to_host(host.bytes.data(), where);
     return host;
 }
 
@@ -86,16 +86,16 @@ void Tensor::copy_from_host(const HostArray& host, std::source_location where) c
                "'{}' is {} {}, the host array {} {}; give one of the same type and shape", name(), name_of(type()),
                shape_text(shape()), name_of(host.type), shape_text(host.shape));
     require_data(where);
-    if (!NoHostAccess::is_new(*data().device(), data().pointer()))
+    if (!NoHostAccess::is_new(*data().device(), data().pointer(), data().bytes()))
         backend()->refuse_in_step(fmt::format("'{}' is overwritten from the host", name()), "write it before run()",
                                   where);
-    data().copy_from_host(host.bytes.data());
+    data().copy_from_host(host.bytes.data(), where);
 }
 
 void Tensor::upload(const PinnedBuffer& from, const Stream& stream, std::source_location where) const {
     require_data(where);
     backend()->refuse_in_step(fmt::format("'{}' is uploaded to", name()), "upload before run()", where);
-    backend()->device()->copy(data(), from, stream);
+    backend()->device()->copy(data(), from, stream, where);
 }
 
 bool Tensor::State::is_early() const { return has_run && !*has_run && !backend->recording() && !backend->capture(); }

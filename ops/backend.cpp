@@ -34,7 +34,8 @@ void Backend::run(const Executable& executable, const Arguments& arguments) {
                     "kernels are run while a step is captured; only operators, backward() and updates of "
                     "optimizers and norms can be written down, run others outside of the step");
     if (recording_)
-        for (const auto& [name, buffer] : arguments.buffers) NoHostAccess::note_used(*device_, buffer.pointer());
+        for (const auto& [name, buffer] : arguments.buffers)
+            NoHostAccess::note_used(*device_, buffer.pointer(), buffer.bytes());
     for (Launch& launch : executable.prepare(arguments)) {
         if (recording_)
             recording_->push_back(std::move(launch));
@@ -49,7 +50,7 @@ void Backend::run(BuiltCall& call, std::span<const Buffer> buffers) {
         ~Forgetting() { call.forget(); }
     } scope{call};
     if (recording_)
-        for (const Buffer& buffer : buffers) NoHostAccess::note_used(*device_, buffer.pointer());
+        for (const Buffer& buffer : buffers) NoHostAccess::note_used(*device_, buffer.pointer(), buffer.bytes());
     for (const Launch& launch : call.launches(buffers)) {
         if (recording_)
             recording_->push_back(launch);

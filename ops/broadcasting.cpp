@@ -74,6 +74,11 @@ void check_float(const std::string& who, const Tensor& x, std::source_location w
                name_of(x.type()));
 }
 
+void check_boolean(const std::string& who, const Tensor& x, std::source_location where) {
+    user_check(x.type() == boolean, where, "{}: '{}' is {}; give booleans, a comparison, as x != 0, makes some of it",
+               who, x.name(), name_of(x.type()));
+}
+
 int dimension_of(const std::string& who, const std::vector<int64_t>& shape, int dim, std::source_location where) {
     const int rank = static_cast<int>(shape.size());
     user_check(rank > 0, where, "{}: x is a scalar, which has no dimensions; give a tensor that has dimension {}", who,

@@ -35,6 +35,8 @@ Expression of_each_with_slope(const std::string& name, std::function<Expr(const 
 void check_one_type(std::string_view who, const Tensor& x, const Tensor& y, std::source_location where);
 /// Throws Error unless x is a float.
 void check_float(const std::string& who, const Tensor& x, std::source_location where);
+/// Throws Error unless x is booleans.
+void check_boolean(const std::string& who, const Tensor& x, std::source_location where);
 /// `dim` from 0 on, which counts from the end if negative. Throws Error with the shape if there is none.
 int dimension_of(const std::string& who, const std::vector<int64_t>& shape, int dim, std::source_location where);
 

@@ -33,7 +33,7 @@ Capture::Input& Capture::input_for(const Tensor& tensor) {
     const Shape shape(tensor.shape().begin(), tensor.shape().end());
     const tw::Tensor symbol = input(free_name(tensor.name()), tensor.type(), shape);
     const Buffer& memory = Tape::memory_of(tensor);
-    NoHostAccess::note_used(*memory.device(), memory.pointer());
+    NoHostAccess::note_used(*memory.device(), memory.pointer(), memory.bytes());
     return inputs_.emplace_back(Input{tensor, symbol, symbol});
 }
 

@@ -9,13 +9,8 @@
 namespace tw::nn {
 namespace {
 
-void check_boolean(const char* who, const Tensor& x, std::source_location where) {
-    user_check(x.type() == boolean, where, "{}: '{}' is {}; give booleans, a comparison, as x != 0, makes some of it",
-               who, x.name(), name_of(x.type()));
-}
-
 Tensor call_logical(const OfTwo& of, const Tensor& x, const Tensor& y, std::source_location where) {
-    for (const Tensor* each : {&x, &y}) check_boolean(of.name.c_str(), *each, where);
+    for (const Tensor* each : {&x, &y}) check_boolean(of.name, *each, where);
     return of(x, y, where);
 }
 

@@ -60,8 +60,7 @@ Tensor call_place(const char* who, bool is_least, const Tensor& x, std::optional
 
 Tensor call_whether(const char* who, ReduceBy reduce, const Tensor& x, const std::vector<int>& dims, bool keep,
                     std::source_location where) {
-    user_check(x.type() == boolean, where, "{}: '{}' is {}; give booleans, a comparison, as x != 0, makes some of it",
-               who, x.name(), name_of(x.type()));
+    check_boolean(who, x, where);
     const std::vector<int> named = dimensions_of(who, x, dims, where);
     return operator_with(who, fmt::format("{} {}", shape_text({named.begin(), named.end()}), keep),
                          [=, name = std::string(who)](const std::vector<tw::Tensor>& in) {

@@ -1,7 +1,5 @@
 #include "ops/of_two.h"
 
-#include <cmath>
-
 #include "ops/broadcasting.h"
 #include "support/error.h"
 
@@ -25,16 +23,10 @@ Expression declaration_of_two(const std::string& name, OfTwo::Each each, std::op
 }  // namespace
 
 void check_number(const std::string& who, const Tensor& x, double number, std::source_location where) {
-    constexpr double Most = int64_t{1} << 53;  // whole numbers up to it are doubles
-    const bool is_whole = std::nearbyint(number) == number && std::fabs(number) <= Most;
-    user_check(is_float(x.type()) ||
-                   (is_integer(x.type()) && is_whole && wrap_to_type(x.type(), static_cast<int64_t>(number)) == number),
-               where, "{}: '{}' is {}, the number {}; give a number of that type, or floats: cast() makes some of it",
-               who, x.name(), name_of(x.type()), number);
-}
-
-Expr number_of(Type type, double number) {
-    return is_integer(type) ? constant(type, static_cast<int64_t>(number)) : constant(type, number);
+    const Type type = is_float(x.type()) ? computed_type(x.type()) : x.type();
+    user_check((is_float(type) || is_integer(type)) && is_number_of(type, number), where,
+               "{}: '{}' is {}, the number {}; give a number of that type, or floats: cast() makes some of it", who,
+               x.name(), name_of(x.type()), number);
 }
 
 OfTwo::OfTwo(const std::string& name, Each each, std::optional<Type> result)

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/elementwise.h"
+#include "ops/number_of_type.h"
 
 namespace tw::nn {
 
@@ -23,10 +24,8 @@ struct OfTwo {
     Operator op;
 };
 
-/// Throws Error unless elements of this tensor's type can be the number: any of floats, of integers whole ones that
-/// they hold.
+/// Throws Error unless the number is one of what elements of this tensor, integers or floats, are computed in
+/// (number_of_type.h).
 void check_number(const std::string& who, const Tensor& x, double number, std::source_location where);
-/// The number as one of this type, integers or floats.
-Expr number_of(Type type, double number);
 
 }  // namespace tw::nn

@@ -13,7 +13,7 @@ Expr total_of(const Reduced& of, const Expr& term) { return of.axes.empty() ? te
 
 Expr read_at(const tw::Tensor& x, const std::vector<Expr>& at) { return x.read({at.begin(), at.end()}); }
 
-/// Whose slope at 0 is taken as 0.
+/// Whose slope at 0 is taken as 0, and so are the slopes of that: a side of select() that is not taken adds nothing.
 tw::Tensor root_of(const std::string& name, const tw::Tensor& x, Type type) {
     const Shape shape(x.shape().begin(), x.shape().end());
     const tw::Tensor root =

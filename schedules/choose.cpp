@@ -355,7 +355,7 @@ private:
             stored.insert(stored.end(), outputs_.begin(), outputs_.end());
             for (const RedeclaredDepthwise& depthwise : declared_.depthwise) stored.push_back(depthwise.result);
             schedule_copy(s, *copy, stored);
-        } else if (schedule_scattered(s, stage))
+        } else if (schedule_scattered(s, stage, outputs_))
             return;
         else if (const auto along = scanned_loop(s, stage))
             schedule_scan(s, stage, *along);

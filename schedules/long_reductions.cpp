@@ -125,7 +125,7 @@ ColumnTerms schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows
     return of_parts;
 }
 
-void schedule_parts_of_columns(Schedule& s, const Tensor& y, int64_t parts) {
+void schedule_parts_of_columns(Schedule& s, const StageRef& y, int64_t parts) {
     constexpr int64_t many = 256;  // then more blocks, of a sector a row
     if (parts >= many) return void(schedule_columns(s, s[y], s.reduce(y), {.lanes = 8, .rows = 32, .neighbours = 1}));
     schedule_columns(s, s[y], s.reduce(y),

@@ -27,7 +27,7 @@ struct ColumnTerms {
 ColumnTerms schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const ColumnThreads& shape, TW_HERE);
 
 /// What adds so many parts of `y`, over columns: a second kernel.
-void schedule_parts_of_columns(Schedule& s, const Tensor& y, int64_t parts);
+void schedule_parts_of_columns(Schedule& s, const StageRef& y, int64_t parts);
 
 /// Schedules a scalar `y` whose reduce axes have `count` terms together: vectors of `neighbours`, several in flight a
 /// thread. Combine::Atomic: the blocks add to y, without a second kernel behind.

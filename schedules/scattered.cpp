@@ -8,7 +8,7 @@
 #include "dsl/walk.h"
 #include "schedules/choices.h"
 #include "schedules/producers.h"
-#include "schedules/share_reduction.h"
+#include "schedules/sorted_terms.h"
 #include "schedules/take_steps.h"
 
 namespace tw::schedules {
@@ -102,6 +102,18 @@ void schedule_searched(Schedule& s, const Stage& y, int64_t terms, int64_t rows,
     }
 }
 
+/// By accumulators for each row, if steps allow it.
+bool schedule_as_few_rows(Schedule& s, Stage stage, const std::vector<Tensor>& outputs, const ScatteredSizes& sizes) {
+    for (const auto& operation : operations_of(outputs)) {
+        const Tensor y(operation, 0);
+        if (operation->is_input() || s[y].id != stage.id) continue;
+        const std::optional<Tensor> x = terms_of(y);
+        return x && take_steps(s, stage,
+                               [&](Schedule& trial) { schedule_few_rows(trial, y, *x, sizes, Combine::Workspace); });
+    }
+    return false;
+}
+
 }  // namespace
 
 void schedule_fill(Schedule& s, const StageRef& stage, std::source_location where) {
@@ -135,10 +147,18 @@ void schedule_scattered_updates(Schedule& s, const Tensor& y, std::source_locati
     const auto width = y.rank() == 2 ? as_constant(y.shape().back()) : std::nullopt;
     user_check(width, where, "scattered updates: '{}' has {} dimensions; give rows and a constant width", y.name(),
                y.shape().size());
+    const auto terms = as_constant(s.extent(s.reduce(y))), rows = as_constant(y.shape()[0]);
+    const ScatteredSizes sizes{terms.value_or(0), rows.value_or(0), *width};
+    const std::optional<Tensor> x = terms_of(y);
+    if (x && are_few_rows(sizes, Combine::Atomic) && take_steps(s, s[y], [&](Schedule& trial) {
+            schedule_few_rows(trial, y, *x, sizes, Combine::Atomic);
+            schedule_fill(trial, y);
+        }))
+        return;
     schedule_updates(s, y, *width);
 }
 
-bool schedule_scattered(Schedule& s, Stage stage) {
+bool schedule_scattered(Schedule& s, Stage stage, const std::vector<Tensor>& outputs) {
     if (!s.scatters(stage)) return false;
     const std::vector<Loop> data = s.data_loops(stage);
     constexpr int64_t some = 4096;  // where an extent is not known
@@ -150,15 +170,18 @@ bool schedule_scattered(Schedule& s, Stage stage) {
     const int64_t width = data.size() > 1 ? as_constant(s.extent(data.back())).value_or(some) : 1;
     for (size_t d = 0; d < std::max<size_t>(data.size(), 2) - 1 && d < data.size(); ++d)
         rows *= as_constant(s.extent(data[d])).value_or(some);
-    static const std::vector<std::string> ways{"compared", "searched", "sorted"};
-    const std::string by_rule = ways[static_cast<size_t>(scattered_way(terms, rows, width))];
-    const std::string way = pick(s.name(stage), "terms", ways, by_rule);
+    static const std::vector<std::string> ways{"compared", "searched", "sorted", "few_rows"};
     const bool known = data.size() == 2 && as_constant(s.extent(data[0])) && as_constant(s.extent(data[1]));
+    const ScatteredSizes sizes{terms, rows, width};
+    const bool few_rows = known && are_few_rows(sizes, Combine::Workspace);
+    const std::string by_rule = few_rows ? "few_rows" : ways[static_cast<size_t>(scattered_way(terms, rows, width))];
+    const std::string way = pick(s.name(stage), "terms", ways, by_rule);
     if (way == "searched" && known &&
         take_steps(s, stage, [&](Schedule& trial) { schedule_searched(trial, stage, terms, rows, width); }))
         return true;
+    if (way == "few_rows" && known && schedule_as_few_rows(s, stage, outputs, sizes)) return true;
     if (way == "compared" || (way == "searched" && by_rule != "sorted")) return false;
-    spread_sorted(s, s.scatter(stage));
+    spread_sorted(s, s.scatter(stage), sizes);
     return true;
 }
 

@@ -1,12 +1,10 @@
 #include "schedules/share_reduction.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "dsl/simplify.h"
 #include "schedules/choices.h"
 #include "schedules/long_reductions.h"
-#include "schedules/take_steps.h"
 
 namespace tw::schedules {
 namespace {
@@ -47,31 +45,6 @@ bool may_reorder(const std::vector<Tensor>& outputs) {
 void spread_results(Schedule& s, Stage stage, int64_t results) {
     if (!s.data_loops(stage).empty())
         spread(s, s.data_loops(stage), pick(s.name(stage), "results", {32, 64, 128, 256, 512}, results));
-}
-
-void spread_sorted(Schedule& s, Stage stage) {
-    const std::vector<Loop> data = s.data_loops(stage);
-    const auto columns = data.size() > 1 ? as_constant(s.extent(data.back())) : std::nullopt;
-    std::vector<int64_t> widths;
-    for (int64_t width : {8, 4, 2})
-        if (columns && *columns % width == 0) widths.push_back(width);
-    widths.push_back(1);
-    const int64_t width = pick(s.name(stage), "vector", widths, widths[0]);
-    const int64_t threads = width == 8 ? 128 : width > 1 ? 256 : 512;  // measured on an H200: docs/performance.md
-    const auto vectors = [&](Schedule& trial) {
-        std::vector<Loop> order = data;
-        auto [part, element] = trial.split(data.back(), width, {"part", "element"});
-        order.back() = part;
-        for (const Loop& loop : s.all_loops(stage))
-            if (std::ranges::none_of(data, [&](const Loop& known) { return known.id == loop.id; }))
-                order.push_back(loop);
-        order.push_back(element);
-        trial.order(order);
-        const std::vector<Loop> results(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(data.size()));
-        spread(trial, results, pick(s.name(stage), "results", {64, 128, 256, 512}, threads));
-        trial.bind(element, vector);
-    };
-    if (width == 1 || !take_steps(s, stage, vectors)) spread_results(s, stage, threads);
 }
 
 bool has_few_results(const Schedule& s, Stage stage) {

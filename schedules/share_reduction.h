@@ -6,9 +6,6 @@ namespace tw::schedules {
 
 /// Data loops fused, `results` of them, or as many as are picked, a block, neighbours in neighbouring threads.
 void spread_results(Schedule& s, Stage stage, int64_t results);
-/// Of what is sorted (Schedule::scatter): each thread has some neighbours of a row, or as many as are picked, as all of
-/// a row's elements have the same terms; what steps refuse, one result.
-void spread_sorted(Schedule& s, Stage stage);
 /// Fewer threads than that leave most of a GPU idle.
 bool has_few_results(const Schedule& s, Stage stage);
 /// Of several axes with fewer terms than a warp has threads, most would have none.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <optional>
 
 #include "dsl/simplify.h"
@@ -14,6 +13,7 @@
 #include "schedules/transposed.h"
 #include "schedules/tuned_records.h"
 #include "schedules/unit_product.h"
+#include "schedules/warp_space.h"
 #include "schedules/warpgroup_space.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
@@ -21,30 +21,6 @@
 namespace tw::schedules {
 
 namespace {
-
-/// Of reading the operands by asynchronous copies of as many bytes as lie together, 18 cycles a warp, at most 1300
-/// bytes a cycle, and of what warps do beside multiplying, 90 instructions a cycle: fp8 is converted by some 15, and
-/// bytes that lie across the terms meet in words by 4. Those that few vectors ask for took 1.4 times as long at least.
-double cycles_of_warps(const TensorTiles& t, const TensorProductShape& shape) {
-    constexpr double cycles_of_warp = 18.0 / 132, lanes = 32, most_bytes = 1300, instructions_of_all = 90 * 132;
-    const bool is_byte = bytes_of(shape.operand) == 1, is_fp8 = is_byte && is_float(shape.operand);
-    const double batch = as_double(std::max<int64_t>(shape.batch, 1));
-    auto copied = [&](int64_t rows, int64_t row) {
-        const int64_t bytes = row * bytes_of(shape.operand);
-        const double moved = batch * as_double(rows) * as_double(bytes);
-        return moved * std::max(cycles_of_warp / (lanes * as_double(std::gcd(piece_bytes, bytes))), 1 / most_bytes);
-    };
-    const double copies = (shape.transpose_a ? copied(shape.k, shape.m) : copied(shape.m, shape.k)) +
-                          (shape.transpose_b ? copied(shape.n, shape.k) : copied(shape.k, shape.n));
-    auto prepared = [&](int64_t elements, bool across) {  // by one warp for each term
-        return as_double(elements) * (is_fp8 ? 15 : is_byte && across ? 4 : 0);
-    };
-    const double warps = as_double(divided(shape.m, t.block_m) * divided(shape.n, t.block_n)) * batch *
-                         as_double(t.block_m / t.warp_m * (t.block_n / t.warp_n)),
-                 instructions = warps * as_double(shape.k) *
-                                (prepared(t.warp_m, shape.transpose_a) + prepared(t.warp_n, !shape.transpose_b));
-    return 4000 + 1.4 * std::max(copies, instructions / instructions_of_all);
-}
 
 /// Of few terms, all that is left is to store: small tiles, of which a multiprocessor has many, begin and end side by
 /// side. In the spaces of five products of 1 to 11 terms on an H200, four took 1.13 to 1.6 times as long by the tiles
@@ -76,8 +52,10 @@ ProductTiling best_tiling(const TensorProductShape& shape, const Target& target)
     if (is_thin(shape)) {
         const ThinTiles thin = thin_tiles(shape, target);
         const double others = by_warpgroups ? predicted_cycles(warpgroups, with_read_transposes(shape), target)
-                                            : cycles_of_warps(tensor_tiles(shape, target), shape);
-        if (predicted_cycles(thin, shape, target) < others) return thin;
+                                            : predicted_cycles(tensor_tiles(shape, target), shape, target);
+        // The best of many tiles of warps is one of those that the model likes too well.
+        const double sure = by_warpgroups ? 1 : 1.2;
+        if (predicted_cycles(thin, shape, target) < sure * others) return thin;
     }
     if (by_warpgroups) return warpgroups;
     return tensor_tiles(shape, target);

@@ -1,6 +1,7 @@
 #include "schedules/tensor_product_space.h"
 
 #include "schedules/thin_product.h"
+#include "schedules/warp_space.h"
 #include "schedules/warpgroup_space.h"
 #include "schedules/whole_tiles.h"
 
@@ -19,9 +20,6 @@ constexpr size_t varied_tiles = 6;       // whose stages and way out vary, too
 constexpr size_t reordered_tiles = 3;    // whose order of blocks varies, too
 constexpr int64_t line_bytes = 1024;     // what tiles in shared memory are aligned to
 constexpr int64_t short_side = 64;       // rows or columns up to which memory is what bounds the product
-constexpr int64_t shortest_part = 512;   // terms of the sum for which a part pays
-
-int64_t batches_of(const TensorProductShape& shape) { return std::max<int64_t>(shape.batch, 1); }
 
 struct Rated {
     ProductTiling tiling;
@@ -98,88 +96,21 @@ std::vector<Rated> rated_warpgroup_tiles(const TensorProductShape& shape, const 
 
 // Tiles of warps.
 
-int64_t blocks_of(const TensorTiles& t, const TensorProductShape& shape) {
-    return divided(shape.m, t.block_m) * divided(shape.n, t.block_n) * batches_of(shape) * t.split_k;
-}
-
-/// One part, and more where the sum is long and the tiles do not fill the multiprocessors twice.
-std::vector<int64_t> parts_of_k(TensorTiles t, const TensorProductShape& shape, const Target& target) {
-    t.split_k = 1;
-    std::vector<int64_t> parts = {1};
-    if (may_split_k(shape) && blocks_of(t, shape) < 2 * target.multiprocessors)
-        for (int64_t count : {2, 3, 4, 6, 8})
-            if (shape.k / count >= shortest_part) parts.push_back(count);
-    if (const int64_t most = exact_terms(shape); most && may_split_k(shape)) parts.push_back(divided(shape.k, most));
-    return parts;
-}
-
-/// What parts cost behind: a kernel that reads them at 1700 bytes a cycle.
-double combining_cycles(int64_t split_k, const TensorProductShape& shape) {
-    if (split_k == 1) return 0;
-    return 4000 + static_cast<double>(shape.m * shape.n * batches_of(shape) * split_k * 8) / 1700;
-}
-
-/// Clock cycles of all blocks, by rounds over the multiprocessors. A tile takes some 1500 to begin and end, its result
-/// leaves at 20 bytes a cycle, its operands come at 48, all of them together at 2000.
-double cycles_at(double multiplications, const TensorTiles& t, const TensorProductShape& shape, const Target& target) {
-    int64_t k = divided(shape.k, t.split_k);
-    auto area = static_cast<double>(t.block_m * t.block_n);
-    double multiply = area * static_cast<double>(k) / multiplications;
-    double bytes = static_cast<double>((t.block_m + t.block_n) * k * bytes_of(shape.operand));
-    double store = area * static_cast<double>(t.split_k > 1 ? 4 : bytes_of(shape.result)) / 20;
-    double tile = std::max(multiply, bytes / 48) + 1500 + store;
-    double once =
-        static_cast<double>((shape.m + shape.n) * shape.k * batches_of(shape) * bytes_of(shape.operand)) / 2000;
-    double rounds = static_cast<double>(divided(blocks_of(t, shape), target.multiprocessors));
-    return std::max(rounds * tile, once) + combining_cycles(t.split_k, shape);
-}
-
-/// A multiprocessor multiplies about 1200 pairs of 16 bits a cycle by mma.sync in tiles of 128 x 256, less in small
-/// ones.
-double predicted_cycles(const TensorTiles& t, const TensorProductShape& shape, const Target& target) {
-    double share = std::min(1.0, std::cbrt(static_cast<double>(t.block_m * t.block_n) / (128 * 256)));
-    return cycles_at(1200 * share * 2 / bytes_of(shape.operand), t, shape, target);
-}
-
-/// Blocks of one to eight warps, each as near to a square as the block allows.
-std::vector<TensorTiles> warp_blocks(const TensorProductShape& shape) {
-    std::vector<TensorTiles> blocks;
-    for (int64_t rows : {16, 32, 64, 128})
-        for (int64_t columns : {32, 64, 128, 256})
-            for (int64_t warp_rows : {16, 32, 64})
-                for (int64_t warp_columns : {16, 32, 64}) {
-                    if (rows % warp_rows != 0 || columns % warp_columns != 0) continue;
-                    int64_t warps = rows / warp_rows * (columns / warp_columns);
-                    bool is_even = warp_rows <= 2 * warp_columns && warp_columns <= 4 * warp_rows;
-                    // fp8 is converted in registers, which leaves less room for sums.
-                    bool fits = bytes_of(shape.operand) > 1 || warp_rows * warp_columns < 64 * 64;
-                    bool is_small =
-                        rows < 2 * std::max<int64_t>(shape.m, 16) && columns < 2 * std::max<int64_t>(shape.n, 32);
-                    if (is_even && fits && is_small &&
-                        (warps == 4 || warps == 8 || (warps == 2 && rows * columns <= 2048)))
-                        blocks.push_back(
-                            {.block_m = rows, .block_n = columns, .warp_m = warp_rows, .warp_n = warp_columns});
-                }
-    return blocks;
-}
-
 std::vector<Rated> rated_warp_tiles(const TensorProductShape& shape, const Target& target) {
     std::vector<Rated> rated;
-    for (TensorTiles t : warp_blocks(shape))
-        for (int64_t row_bytes : {64, 128}) {
-            t.block_k = row_bytes / bytes_of(shape.operand);
-            while (t.block_k * bytes_of(shape.operand) > 32 && t.block_k / 2 >= shape.k) t.block_k /= 2;
-            for (int64_t split : parts_of_k(t, shape, target)) {
-                t.split_k = split;
-                t.stage_result = split == 1 && bytes_of(shape.result) <= 2;
-                // Two blocks of a multiprocessor hide each other's beginnings and ends.
-                t.stages = std::min(6, fitting_stages(t, shape, target.shared_bytes / 2));
-                Rated candidate{t, predicted_cycles(t, shape, target)};
-                bool is_new = rated.empty() || rated.back().tiling != candidate.tiling;
-                if (t.stages >= 2 && is_new) rated.push_back(candidate);
-            }
-        }
+    for (const TensorTiles& t : warp_space(shape, target)) rated.push_back({t, predicted_cycles(t, shape, target)});
     return rated;
+}
+
+/// The same of warps, which have other stages and ways out.
+void keep_some_of_each_block(std::vector<Rated>& rated) {
+    constexpr int most_of_one_block = 2;
+    keep_best(rated, rated.size());
+    std::map<std::array<int64_t, 6>, int> kept;
+    std::erase_if(rated, [&](const Rated& one) {
+        const TensorTiles& t = std::get<TensorTiles>(one.tiling);
+        return ++kept[{t.block_m, t.block_n, t.block_k, t.warp_m, t.warp_n, t.split_k}] > most_of_one_block;
+    });
 }
 
 // Tiles of threads.
@@ -281,6 +212,7 @@ int64_t shared_bytes_of(const ProductTiling& tiling, const TensorProductShape& s
 std::vector<ProductTiling> tensor_product_space(const TensorProductShape& shape, const Target& target) {
     if (shape.m == 0 || shape.n == 0 || shape.k == 0) return {tensor_tiles(shape, target)};
     std::vector<Rated> warps = rated_warp_tiles(shape, target), rated;
+    keep_some_of_each_block(warps);
     if (takes_warpgroups(shape, target)) {
         rated = rated_warpgroup_tiles(with_read_transposes(shape), target);
         keep_some_of_each_size(rated);

@@ -44,7 +44,7 @@ const PlannedStep& CompiledStep::planned() const {
 void CompiledStep::run(std::source_location where) const {
     const PlannedStep& step = planned();
     results_[0].backend()->refuse_in_step("a compiled step is run", "call its function, or run it outside", where);
-    step.run();
+    step.run(where);
 }
 
 CompiledStep compile(const std::shared_ptr<Backend>& backend, const std::function<std::vector<Tensor>()>& step,

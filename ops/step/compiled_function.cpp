@@ -1,10 +1,10 @@
 #include "ops/step/compiled_function.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/ranges.h>
 
+#include "ops/number_of_type.h"
 #include "ops/operator.h"
 #include "ops/tape/tape.h"
 #include "support/error.h"
@@ -23,19 +23,6 @@ const Operator& filled_operator(const std::vector<int64_t>& shape, double fill) 
                 return padded(in[0], beyond).read({at.begin(), at.end()});
             });
         });
-}
-
-/// Whether the type has the number, floats a rounded one; too large for a float is not, but infinity is, where it has
-/// that.
-bool is_number_of(Type type, double value) {
-    if (type == Type::Bool) return value == 0 || value == 1;
-    if (!is_float(type))
-        return std::trunc(value) == value && std::abs(value) < 0x1p63 &&
-               wrap_to_type(type, static_cast<int64_t>(value)) == static_cast<int64_t>(value);
-    const double rounded = round_to_type(type, value);
-    if (std::isnan(value)) return std::isnan(rounded);
-    if (std::isinf(value) || std::isinf(rounded)) return rounded == value;
-    return std::abs(value) < 1 || std::abs(value) <= std::abs(rounded) * (1 + 2 * unit_roundoff(type));
 }
 
 }  // namespace
@@ -164,11 +151,11 @@ std::string CompiledFunction::difference(const std::vector<Operand>& operands) c
 
 void CompiledFunction::bring(const Tensor& from, const Tensor& to, size_t input, std::source_location where) const {
     from.require_data(where);
-    if (from.shape() == to.shape()) return backend_->device()->copy(to.data(), from.data());
+    if (from.shape() == to.shape()) return backend_->device()->copy(to.data(), from.data(), {}, where);
     double fill = 0;
     for (const ShapeBuckets& buckets : options_.buckets)
         if (buckets.input == input) fill = buckets.fill;
-    backend_->device()->copy(to.data(), filled_operator(to.shape(), fill)({from}).data());
+    backend_->device()->copy(to.data(), filled_operator(to.shape(), fill)({from}).data(), {}, where);
 }
 
 }  // namespace tw::nn

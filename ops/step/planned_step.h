@@ -33,13 +33,13 @@ public:
     /// Waits for the device.
     HostArray get(const std::string& name, TW_HERE) const;
 
-    /// All launches of a step, without waiting.
-    void run() const {
-        graph_.run();
+    /// All launches of a step, without waiting. Throws LaunchError while a step is recorded or captured.
+    void run(TW_HERE) const {
+        graph_.run(where);
         *has_run_ = true;
     }
-    void run(const Stream& stream) const {
-        graph_.run(stream);
+    void run(const Stream& stream, TW_HERE) const {
+        graph_.run(stream, where);
         *has_run_ = true;
     }
     /// Whether it has run, from now on.

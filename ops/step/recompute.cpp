@@ -245,18 +245,28 @@ int64_t most_bytes_alive(const StepPlan& plan) {
     return alive.empty() ? 0 : *std::ranges::max_element(alive);
 }
 
-/// Has groups made again until the arena has no more bytes than that, or none is left. The least that it had.
-int64_t fitted(StepPlan& plan, int64_t most_bytes) {
-    int64_t least = plan.arena_bytes;
-    if (least <= most_bytes) return least;
+/// Has groups made again, in the same order for all numbers of bytes, until the arena has no more than that. False if
+/// none is left before.
+bool fits(StepPlan& plan, int64_t most_bytes) {
+    if (plan.arena_bytes <= most_bytes) return true;
     order_for_memory(plan);
-    for (bool goes_on = true; goes_on;) {
-        while (goes_on && most_bytes_alive(plan) > most_bytes) goes_on = make_cheapest_again(plan);
+    do {
+        if (most_bytes_alive(plan) > most_bytes) continue;  // as in each placement
+        place_values(plan);
+        if (plan.arena_bytes <= most_bytes) return true;
+    } while (make_cheapest_again(plan));
+    return false;
+}
+
+/// The least number of bytes for which that is true.
+int64_t least_that_fits(StepPlan plan) {
+    int64_t least = plan.arena_bytes;
+    order_for_memory(plan);
+    do {
+        if (most_bytes_alive(plan) >= least) continue;
         place_values(plan);
         least = std::min(least, plan.arena_bytes);
-        if (plan.arena_bytes <= most_bytes) return least;
-        goes_on = goes_on && make_cheapest_again(plan);
-    }
+    } while (make_cheapest_again(plan));
     return least;
 }
 
@@ -270,19 +280,11 @@ void make_again(StepPlan& plan, const std::vector<RegionOfPlan>& regions) {
 void fit_into(StepPlan& plan, int64_t most_bytes, std::source_location where) {
     if (plan.arena_bytes <= most_bytes) return;
     const StepPlan before = plan;
-    const auto reached = [&](int64_t asked) {
-        plan = before;
-        return fitted(plan, asked);
-    };
-    int64_t enough = reached(most_bytes);
-    if (enough <= most_bytes) return;
-    // What is made again, and when, depends on what is asked for: up to bytes that do, then down as far as they do.
-    for (int64_t now = reached(enough); now > enough; now = reached(enough)) enough = now;
-    for (int64_t now = reached(enough - 1); now < enough; now = reached(enough - 1)) enough = now;
+    if (fits(plan, most_bytes)) return;
     user_error(where,
                "plan_step: recompute.bytes = {}: the arena does not fit into that, with all made again that saves "
                "memory, but into {}; allow that many, or make the step smaller",
-               most_bytes, enough);
+               most_bytes, least_that_fits(before));
 }
 
 }  // namespace tw

@@ -62,13 +62,14 @@ void go_back(const std::vector<Tensor>& computed, Adjoints& adjoints) {
         const Node& node = *output->creator();
         const auto own = adjoints.find(Tape::id(*output));
         const Tensor adjoint = own->second = Tape::finished(*output, own->second);
-        if (node.again) {
+        const bool is_frozen = std::ranges::none_of(node.inputs, &Tensor::requires_grad);  // since
+        if (node.again && !is_frozen) {
             const std::vector<Tensor>& outputs = of_calls.at(node.again.get());
             if (outputs[0].same(*output)) go_back_again(outputs, adjoints);
             continue;
         }
         adjoints.erase(own);
-        if (std::ranges::none_of(node.inputs, &Tensor::requires_grad)) continue;  // frozen since
+        if (is_frozen) continue;
         const std::vector<Tensor> parts = node.gradient_of_view
                                               ? std::vector{node.gradient_of_view(adjoint)}
                                               : node.operation->gradients_of(node.inputs, adjoint.data(), node.where);

@@ -85,12 +85,14 @@ ResultsAgain made_again(const std::vector<Tensor>& outputs, const char* who) {
     const MadeAgain& call = *node.again;
     const uint64_t first = Node::next_number();
     const std::vector<Tensor> last = call.call_again();
-    std::vector<Tensor> made;
+    const auto is_made = [&](const Tensor& result) { return result.creator() && result.creator()->number > first; };
+    std::vector<Tensor> made, moved;  // moved: what has not been frozen since
     for (size_t k = 0; k < last.size() && last.size() == call.nodes.size(); ++k)
-        if (call.nodes[k] && last[k].creator() && last[k].creator()->number > first) made.push_back(last[k]);
-    const bool is_whole = last.size() == call.nodes.size() &&
-                          std::ranges::count(call.nodes, nullptr) + std::ssize(made) == std::ssize(last) &&
-                          ids_of(Tape::read_by(made_since(first, made, who, node.where))) == ids_of(node.inputs);
+        if (call.nodes[k] && is_made(last[k])) made.push_back(last[k]);
+    std::ranges::copy_if(node.inputs, std::back_inserter(moved), &Tensor::requires_grad);
+    const auto missing = std::ssize(last) - std::ranges::count(call.nodes, nullptr) - std::ssize(made);
+    const bool is_whole = last.size() == call.nodes.size() && (missing == 0 || moved.size() < node.inputs.size()) &&
+                          ids_of(Tape::read_by(made_since(first, made, who, node.where))) == ids_of(moved);
     ResultsAgain again;
     for (const Tensor& output : outputs) {
         const auto place = std::ranges::find(call.nodes, output.creator().get()) - call.nodes.begin();
@@ -98,11 +100,13 @@ ResultsAgain made_again(const std::vector<Tensor>& outputs, const char* who) {
                              last[static_cast<size_t>(place)].shape() == output.shape();
         user_check(is_like, node.where,
                    "checkpoint: called again by {}(), the function makes another tensor than '{}' {}, or makes it of "
-                   "others; let it do the same in each call",
+                   "others that require gradients; let it do the same in each call, and thaw tensors before the first",
                    who, output.name(), shape_text(output.shape()));
         again.results.push_back(last[static_cast<size_t>(place)]);
     }
-    again.computed = made_since(first, again.results, who, node.where);
+    made.clear();
+    std::ranges::copy_if(again.results, std::back_inserter(made), is_made);
+    again.computed = made_since(first, made, who, node.where);
     return again;
 }
 

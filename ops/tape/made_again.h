@@ -39,7 +39,8 @@ struct ResultsAgain {
     std::vector<Tensor> computed;  ///< all between the call's inputs and `results`, these included, producers first
     std::vector<Tensor> results;   ///< in the order of the outputs
 };
-/// Of outputs of one call. Throws Error if its results are of other tensors than before, or of other shapes.
+/// Of outputs of one call. Those of tensors that have been frozen since alone are not computed. Throws Error if its
+/// results are of other tensors than before, but for frozen ones, or of other shapes.
 ResultsAgain made_again(const std::vector<Tensor>& outputs, const char* who);
 
 /// Those of these computed tensors that are results of checkpoints, by call, in their order.

@@ -167,14 +167,7 @@ Tensor Tape::in_memory_of(const Tensor& tensor, const Buffer& part, const std::v
 }
 
 Tensor Tape::without_tape(const Tensor& tensor) {
-    Tensor result;
-    result.state_ = std::make_shared<Tensor::State>();
-    result.state_->backend = tensor.backend();
-    result.state_->type = tensor.type();
-    result.state_->shape = tensor.shape();
-    result.state_->name = tensor.name();
-    result.state_->data = tensor.data();
-    return result;
+    return in_memory_of(tensor, memory_of(tensor), tensor.shape(), tensor.name());
 }
 
 Tensor Tape::one(const std::shared_ptr<Backend>& backend) {

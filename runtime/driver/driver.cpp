@@ -88,29 +88,33 @@ void Buffer::check_range(const char* what, int64_t offset, int64_t bytes) const 
                     bytes, state_->name, state_->bytes);
 }
 
-void Buffer::copy_from_host(const void* from) const { copy_from_host(from, 0, bytes()); }
-void Buffer::copy_to_host(void* to) const { copy_to_host(to, 0, bytes()); }
+void Buffer::copy_from_host(const void* from, std::source_location where) const {
+    copy_from_host(from, 0, bytes(), where);
+}
+void Buffer::copy_to_host(void* to, std::source_location where) const { copy_to_host(to, 0, bytes(), where); }
 
-void Buffer::copy_from_host(const void* from, int64_t offset, int64_t bytes) const {
+void Buffer::copy_from_host(const void* from, int64_t offset, int64_t bytes, std::source_location where) const {
     check_range("copy_from_host", offset, bytes);
+    if (!NoHostAccess::is_new(*state_->device, state_->pointer + uint64_t(offset), bytes))
+        NoHostAccess::check(*state_->device, "written", state_->name, where);
     if (bytes > 0) state_->device->copy_in(state_->pointer + uint64_t(offset), from, bytes);
 }
 
-void Buffer::copy_to_host(void* to, int64_t offset, int64_t bytes) const {
+void Buffer::copy_to_host(void* to, int64_t offset, int64_t bytes, std::source_location where) const {
     check_range("copy_to_host", offset, bytes);
-    NoHostAccess::check(*state_->device, "read", state_->name);
+    NoHostAccess::check(*state_->device, "read", state_->name, where);
     if (bytes > 0) state_->device->copy_out(to, state_->pointer + uint64_t(offset), bytes);
 }
 
-void Buffer::write_span(const void* from, int64_t bytes) const {
+void Buffer::write_span(const void* from, int64_t bytes, std::source_location where) const {
     if (bytes != this->bytes())
         throw_error(LaunchError, "write: {} bytes for buffer '{}' of {} bytes", bytes, state_->name, state_->bytes);
-    if (!NoHostAccess::is_new(*state_->device, state_->pointer))
-        NoHostAccess::check(*state_->device, "written", state_->name);
-    copy_from_host(from);
+    copy_from_host(from, where);
 }
 
-void Buffer::fill(uint8_t value) const {
+void Buffer::fill(uint8_t value, std::source_location where) const {
+    if (!NoHostAccess::is_new(*device(), pointer(), bytes()))
+        NoHostAccess::check_work(*device(), "buffer", name(), "filled", where);
     if (bytes() > 0) state_->device->fill_memory(state_->pointer, value, state_->bytes);
 }
 
@@ -134,15 +138,17 @@ void Stream::synchronize() const {
     const State& stream = state_of(state_, "stream");
     stream.device->wait_stream(stream.handle);
 }
-void Stream::wait(const Event& event) const {
+void Stream::wait(const Event& event, std::source_location where) const {
     const State& stream = state_of(state_, "stream");
+    NoHostAccess::check_work(*stream.device, "a stream of", stream.device->name(), "made to wait for an event", where);
     stream.device->stream_wait_event(stream.handle, state_of(event.state_, "event").handle);
 }
 void* Stream::handle() const { return state_of(state_, "stream").handle; }
 bool Stream::owning() const { return state_of(state_, "stream").owned; }
 
-void Event::record(const Stream& stream) const {
+void Event::record(const Stream& stream, std::source_location where) const {
     const State& event = state_of(state_, "event");
+    NoHostAccess::check_work(*event.device, "an event of", event.device->name(), "recorded", where);
     event.device->record_event(event.handle, state_of(stream.state_, "stream").handle);
 }
 void Event::synchronize() const {
@@ -225,13 +231,16 @@ void ArgumentBlock::set_buffer(size_t index, const Buffer& buffer) {
     std::memcpy(addresses_[index], arguments_[index].value().data(), sizeof(uint64_t));
 }
 
-void Launch::run() const {
+void Launch::run(std::source_location where) const {
     Device& device = *kernel_.state()->device;
+    NoHostAccess::check_work(device, "kernel", kernel_.entry(), "launched", where);
     if (!empty()) device.launch(*this, device.default_stream_handle());
 }
 
-void Launch::run(const Stream& stream) const {
-    if (!empty()) kernel_.state()->device->launch(*this, stream.state_->handle);
+void Launch::run(const Stream& stream, std::source_location where) const {
+    Device& device = *kernel_.state()->device;
+    NoHostAccess::check_work(device, "kernel", kernel_.entry(), "launched", where);
+    if (!empty()) device.launch(*this, stream.state_->handle);
 }
 
 void Launch::set(size_t index, const Argument& argument) {
@@ -257,12 +266,14 @@ void Launch::forget_buffers() {
         if (arguments_[index].kind() == Argument::Kind::Buffer) arguments_.set_buffer(index, {});
 }
 
-void Graph::run() const {
+void Graph::run(std::source_location where) const {
     State& graph = state_of(state_, "graph");
+    NoHostAccess::check_work(*graph.device, "a graph of", graph.device->name(), "run", where);
     graph.device->run_graph(graph, graph.device->default_stream_handle());
 }
-void Graph::run(const Stream& stream) const {
+void Graph::run(const Stream& stream, std::source_location where) const {
     State& graph = state_of(state_, "graph");
+    NoHostAccess::check_work(*graph.device, "a graph of", graph.device->name(), "run", where);
     graph.device->run_graph(graph, state_of(stream.state_, "stream").handle);
 }
 size_t Graph::size() const { return state_of(state_, "graph").launches.size(); }
@@ -286,7 +297,7 @@ Buffer Device::allocate(int64_t bytes, std::string name) {
     state->bytes = bytes;
     state->name = std::move(name);
     state->pointer = allocate_memory(bytes, state->name);
-    NoHostAccess::note_allocated(*this, state->pointer);
+    NoHostAccess::note_allocated(*this, state->pointer, bytes);
     return Buffer(std::move(state));
 }
 
@@ -305,7 +316,8 @@ Buffer Device::wrap(uint64_t pointer, int64_t bytes, std::string name) {
     return Buffer(std::move(state));
 }
 
-void Device::copy(const Buffer& to, const Buffer& from, const Stream& stream) {
+void Device::copy(const Buffer& to, const Buffer& from, const Stream& stream, std::source_location where) {
+    NoHostAccess::check_work(*this, "buffer", to.name(), "copied to", where);
     if (to.bytes() != from.bytes())
         throw_error(LaunchError, "copy: {} bytes of '{}' into the {} bytes of '{}'", from.bytes(), from.name(),
                     to.bytes(), to.name());

@@ -5,8 +5,8 @@
 //   x.copy_from_host(host.data());
 //   Kernel kernel = device->load({.name = "saxpy.cu", .source = text, .entry = "saxpy"});
 //   Launch launch = device->prepare(kernel, {.grid = {blocks}, .block = {256}}, {2.0f, x, y, int64_t{n}});
-//   launch.run();                                   // on the device's default stream; again and again at the cost of a
-//   launch device->synchronize();
+//   launch.run();  // on the device's default stream; again and again at the cost of a launch
+//   device->synchronize();
 //
 // Handles (Buffer, Stream, Event, Kernel, Graph) are cheap to copy and share what they name; a Launch keeps alive its
 // kernel and buffers. Work on one stream runs in order. Host copies are synchronous, and ordered after all work that
@@ -14,13 +14,14 @@
 // used by one thread at a time.
 //
 // Errors are those of runtime/compile/errors.h. A kernel's crash shows at a later call, usually synchronize(), as a
-// StickyError.
+// StickyError. What would happen once while a step is recorded is a LaunchError, with the line: no_host_access.h.
 #pragma once
 #include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <span>
 #include <string>
 #include <string_view>
@@ -82,24 +83,26 @@ public:
     bool owning() const;  // false for views and for memory of others (Device::wrap)
     const std::shared_ptr<Device>& device() const;
 
-    void copy_from_host(const void* from) const;  // all bytes
-    void copy_from_host(const void* from, int64_t offset, int64_t bytes) const;
-    void copy_to_host(void* to) const;
-    void copy_to_host(void* to, int64_t offset, int64_t bytes) const;
+    void copy_from_host(const void* from, std::source_location where = std::source_location::current()) const;
+    void copy_from_host(const void* from, int64_t offset, int64_t bytes,
+                        std::source_location where = std::source_location::current()) const;
+    void copy_to_host(void* to, std::source_location where = std::source_location::current()) const;
+    void copy_to_host(void* to, int64_t offset, int64_t bytes,
+                      std::source_location where = std::source_location::current()) const;
 
     template <class T>
-    void write(const std::vector<T>& values) const {
-        write_span(values.data(), int64_t(values.size() * sizeof(T)));
+    void write(const std::vector<T>& values, std::source_location where = std::source_location::current()) const {
+        write_span(values.data(), int64_t(values.size() * sizeof(T)), where);
     }
     template <class T>
-    std::vector<T> read() const {
+    std::vector<T> read(std::source_location where = std::source_location::current()) const {
         std::vector<T> values(size_t(bytes()) / sizeof(T));
-        copy_to_host(values.data(), 0, int64_t(values.size() * sizeof(T)));
+        copy_to_host(values.data(), 0, int64_t(values.size() * sizeof(T)), where);
         return values;
     }
 
     /// Every byte set to `value`, in order after all work submitted before. 0xff makes a NaN of every float type.
-    void fill(uint8_t value) const;
+    void fill(uint8_t value, std::source_location where = std::source_location::current()) const;
 
     /// A part of this buffer, which it keeps alive.
     Buffer view(int64_t offset, int64_t bytes, std::string name = "") const;
@@ -108,7 +111,7 @@ private:
     friend class Device;
     struct State;
     explicit Buffer(std::shared_ptr<const State> state) : state_(std::move(state)) {}
-    void write_span(const void* from, int64_t bytes) const;
+    void write_span(const void* from, int64_t bytes, std::source_location where) const;
     void check_range(const char* what, int64_t offset, int64_t bytes) const;
     std::shared_ptr<const State> state_;
 };
@@ -121,9 +124,10 @@ public:
     Stream() = default;
     explicit operator bool() const { return state_ != nullptr; }
     void synchronize() const;
-    void wait(const Event& event) const;  // later work here starts after the event
-    void* handle() const;                 // a CUstream, for other libraries; null elsewhere
-    bool owning() const;                  // false for the default stream and for those of others (wrap_stream)
+    void wait(const Event& event, std::source_location where =
+                                      std::source_location::current()) const;  // later work here starts after the event
+    void* handle() const;  // a CUstream, for other libraries; null elsewhere
+    bool owning() const;   // false for the default stream and for those of others (wrap_stream)
 
 private:
     friend class Device;
@@ -139,7 +143,7 @@ private:
 class Event {
 public:
     Event() = default;
-    void record(const Stream& stream) const;
+    void record(const Stream& stream, std::source_location where = std::source_location::current()) const;
     void synchronize() const;
 
     /// Between two events that have both been reached.
@@ -269,8 +273,8 @@ public:
     Launch() = default;
     explicit operator bool() const { return bool(kernel_); }
 
-    void run() const;  // on the device's default stream
-    void run(const Stream& stream) const;
+    void run(std::source_location where = std::source_location::current()) const;  // on the device's default stream
+    void run(const Stream& stream, std::source_location where = std::source_location::current()) const;
 
     /// Another value for one parameter, of the same type. One that was read-only stays so.
     void set(size_t index, const Argument& argument);
@@ -296,8 +300,8 @@ class Graph {
 public:
     Graph() = default;
     explicit operator bool() const { return state_ != nullptr; }
-    void run() const;
-    void run(const Stream& stream) const;
+    void run(std::source_location where = std::source_location::current()) const;
+    void run(const Stream& stream, std::source_location where = std::source_location::current()) const;
     void update(size_t index, const Launch& launch) const;  // of the same kernel
     size_t size() const;
 
@@ -339,14 +343,18 @@ public:
     Buffer wrap(T* pointer, int64_t bytes, std::string name = "") {
         return wrap(uint64_t(reinterpret_cast<uintptr_t>(pointer)), bytes, std::move(name));
     }
-    void copy(const Buffer& to, const Buffer& from, const Stream& stream = {});  // equal sizes; in the stream's order
+    /// Of equal sizes, in the stream's order.
+    void copy(const Buffer& to, const Buffer& from, const Stream& stream = {},
+              std::source_location where = std::source_location::current());
 
     /// Page-locked memory of the host with undefined content, and copies from and to it of equal sizes, in the stream's
     /// order (none: the default stream's), which the host does not wait for: pinned_buffer.h. Throw OutOfMemory, and
     /// LaunchError if sizes differ, one has no memory or is another device's.
     PinnedBuffer allocate_pinned(int64_t bytes, std::string name = "");
-    void copy(const Buffer& to, const PinnedBuffer& from, const Stream& stream = {});
-    void copy(const PinnedBuffer& to, const Buffer& from, const Stream& stream = {});
+    void copy(const Buffer& to, const PinnedBuffer& from, const Stream& stream = {},
+              std::source_location where = std::source_location::current());
+    void copy(const PinnedBuffer& to, const Buffer& from, const Stream& stream = {},
+              std::source_location where = std::source_location::current());
 
     Stream create_stream();
     Stream default_stream();  // the one that run() without a stream takes

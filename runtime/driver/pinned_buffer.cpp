@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "runtime/driver/no_host_access.h"
+
 namespace tw {
 namespace {
 
@@ -92,15 +94,17 @@ PinnedBuffer Device::allocate_pinned(int64_t bytes, std::string name) {
     return {std::move(memory), 0, bytes, std::move(name)};
 }
 
-void Device::copy(const Buffer& to, const PinnedBuffer& from, const Stream& stream) {
+void Device::copy(const Buffer& to, const PinnedBuffer& from, const Stream& stream, std::source_location where) {
     check_copy(*this, to, from, true);
+    NoHostAccess::check_work(*this, "buffer", to.name(), "copied to", where);
     if (to.bytes() == 0) return;
     const Stream in = stream ? stream : default_stream();
     from.memory_->use(in, [&] { copy_in_later(to.pointer(), from.data(), to.bytes(), in.handle()); });
 }
 
-void Device::copy(const PinnedBuffer& to, const Buffer& from, const Stream& stream) {
+void Device::copy(const PinnedBuffer& to, const Buffer& from, const Stream& stream, std::source_location where) {
     check_copy(*this, from, to, false);
+    NoHostAccess::check_work(*this, "pinned buffer", to.name(), "copied to", where);
     if (to.bytes() == 0) return;
     const Stream in = stream ? stream : default_stream();
     to.memory_->use(in, [&] { copy_out_later(to.data(), from.pointer(), to.bytes(), in.handle()); });

@@ -7,6 +7,7 @@
 
 #include "ops/comparisons.h"
 #include "ops/layers.h"
+#include "ops/step/compile_step.h"
 #include "ops/views.h"
 #include "tests/ops/tape_arrays.h"
 #include "tests/support/expect_error.h"
@@ -271,6 +272,33 @@ TEST_P(TapeSelections, OfOtherFloats) {
     }
 }
 
+/// At 0 the first and the second derivatives of roots are 0, elsewhere what they are: of the norm of a row x, and a
+/// direction u, (u - x (x u) / |x|^2) / |x|.
+TEST_P(TapeSelections, SecondDerivativesOfRoots) {
+    const auto second = [&](const Values& values, const std::function<Tensor(const Tensor& x)>& f) {
+        const Tensor x = of_values(backend_, {2, 2}, values, "x").set_requires_grad();
+        const auto curved = [&] {
+            const Tensor slope = gradients(sum(f(x)), {x}, {.create_graph = true})[0];
+            return gradients(sum(slope * of_values(backend_, {2}, {1, 2}, "u")), {x})[0] * 1.0;
+        };
+        const Values called = values_of(curved());
+        const CompiledStep compiled = compile(backend_, [&] { return std::vector{curved()}; });
+        compiled.run();
+        expect_near(values_of(compiled.results()[0]), called, 1e-5, "compiled");
+        return called;
+    };
+    const auto of_norm = [](const Tensor& x) { return norm(x, {1}); };
+    expect_near(second({0, 0, 3, 4}, of_norm), {0, 0, (1 - 3 * 11 / 25.0) / 5, (2 - 4 * 11 / 25.0) / 5}, 1e-5, "norm");
+    for (double equal : {0.0, 0.5, -3.0})
+        EXPECT_EQ(second({equal, equal, equal, equal}, [](const Tensor& x) { return nn::std(x, {1}); }), Values(4, 0));
+    EXPECT_EQ(second({0, 0, 0, 0}, [](const Tensor& x) { return norm(x, {0}) + nn::std(x, {0}, 0); }), Values(4, 0));
+    // var of two is (a - b)^2 / 2: its second derivatives are 1 and -1 everywhere.
+    expect_near(second({0.5, 0.5, 1, -1}, [](const Tensor& x) { return var(x, {1}); }), {-1, 1, -1, 1}, 1e-6, "var");
+    EXPECT_EQ(slopes_of({2, 2, 2}, [](const Tensor& x) { return nn::std(x, {0}, 1, true); }), Values(3, 0));
+    EXPECT_EQ(slopes_of({2, 2, 2}, [](const Tensor& x) { return var(x, {0}, 1, true); }), Values(3, 0));
+    EXPECT_EQ(slopes_of({0, 0, 0}, [](const Tensor& x) { return norm(x, {0}, true); }), Values(3, 0));
+}
+
 TEST_P(TapeSelections, WithoutANumberToChoose) {
     const Tensor x = of_values(backend_, {2, 3}, {NaN, NaN, NaN, NaN, 2, 2}, "x");
     EXPECT_THAT(values_of(cast(argmax(x, -1), f32)), ElementsAre(0, 1));
@@ -293,6 +321,8 @@ TEST_P(TapeSelections, Refuse) {
     EXPECT_ERROR(any(x), "any: 'x' is f32; give booleans, a comparison");
     EXPECT_ERROR(less(1, 2), "less: 1 and 2 are numbers; give a tensor");
     EXPECT_ERROR(cast(x, u8) + 300, "add: 'cast' is u8, the number 300; give a number of that type");
+    EXPECT_ERROR(x * 1e300, "multiply: 'x' is f32, the number 1e+300; give a number of that type");
+    EXPECT_EQ(values_of(cast(cast(given({0.5}), f16) * 1e5, f32)), Values{49984});  // computed in f32
     EXPECT_ERROR(clamp(x, 2, 1), "clamp: from 2 to 1; give a lower end that is no more than the upper one");
     EXPECT_ERROR(nn::sin(whole), "sin: 'cast' is i32; give floats");
     EXPECT_ERROR(nn::max(none, {1}), "max: x is [4, 0], and there are no elements to choose from; give some");

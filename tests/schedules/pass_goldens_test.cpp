@@ -124,7 +124,7 @@ constexpr Example examples[] = {
     {"privatize_registers", "column_sum_1100x67_f32"},
     {"lower_thread_reductions", "softmax_5x1000_f32"},
     {"lower_thread_reductions", prefix_sums, "lower_thread_reductions_prefixes"},
-    {"discharge_masks", "gemm_bf16_37x50x61_ta"},
+    {"discharge_masks", "gemm_bf16_37x50x61_ta_tile16x64x64w16x16s6r"},
     {"mask_padding", "attention_bf16_1x4x1x64_keys300_group4"},
     {"join_registers", "gemm_bf16_128x128x128_tb_tile64x128x64g1u2s2r64b"},
     {"use_atoms", tensor_core_products},

@@ -9,6 +9,7 @@
 #include "schedules/array_operators.h"
 #include "schedules/choices.h"
 #include "schedules/choose.h"
+#include "schedules/sorted_terms.h"
 #include "tests/ops/random_cases.h"
 #include "tests/support/expect_error.h"
 
@@ -17,16 +18,17 @@ namespace {
 
 using testing::HasSubstr;
 
-/// As "compared", "searched", "sorted" or "atomic" says.
-Schedule scheduled(const Declared& y, const Target& target, const std::string& way) {
+/// As "compared", "searched", "sorted", "few_rows" or "atomic" says, with what else is picked.
+Schedule scheduled(const Declared& y, const Target& target, const std::string& way, Picks picks = {}) {
     Schedule s(y.outputs, target);
     const Tensor& gradient = y.outputs[0];
     if (way == "atomic") {
         schedule_scattered_updates(s, gradient);
         return s;
     }
-    const Choices choices(Picks{{gradient.name() + ".terms", way}});
-    EXPECT_EQ(schedule_scattered(s, s[gradient]), way != "compared");
+    picks[gradient.name() + ".terms"] = way;
+    const Choices choices(picks);
+    EXPECT_EQ(schedule_scattered(s, s[gradient], y.outputs), way != "compared");
     EXPECT_TRUE(choices.unmet().empty());
     return s;
 }
@@ -44,15 +46,23 @@ protected:
         return ids;
     }
 
-    /// The terms of a row are added in their order, to the same bits; atomically in any order, whole numbers.
-    void check(int64_t terms, int64_t rows, int64_t width, Type type, const std::string& way) {
+    /// The terms of a row are added in their order, to the same bits; by several threads, or atomically, in any order,
+    /// whole numbers.
+    void check(int64_t terms, int64_t rows, int64_t width, Type type, const std::string& way, const Picks& picks = {}) {
         const Declared y = embedding_gradient(terms, rows, width, type);
         Bindings launch = random_bindings(y.outputs, static_cast<uint64_t>(width));
         launch.inputs["ids"] = some_ids(terms, rows);
-        if (way == "atomic") fill_integers(launch.inputs["y_gradient"], -9, 9, 5);
-        const Schedule s = scheduled(y, device_target(), way);
+        const bool is_shared = picks.contains("gradient.sharers") ? picks.at("gradient.sharers") != "1"
+                                                                  : sorted_threads({terms, rows, width}).sharers > 1;
+        if (way == "atomic" || way == "few_rows" || (way == "sorted" && is_shared))
+            fill_integers(launch.inputs["y_gradient"], -9, 9, 5);
+        const Schedule s = scheduled(y, device_target(), way, picks);
         SCOPED_TRACE(fmt::format("{}x{}x{}_{}\n{}", terms, rows, width, name_of(type), s.trace_as_cpp()));
         EXPECT_EQ(s.deterministic(), way != "atomic");
+        const bool has_parts = s.trace_as_cpp().find("Stage gradient_partial = ") != std::string::npos;
+        const bool has_rows = s.trace_as_cpp().find("{\"part\", \"in_part\"}") != std::string::npos;
+        EXPECT_TRUE(has_parts || way != "few_rows");
+        EXPECT_TRUE(has_rows || !picks.contains("gradient.sharers"));
         expect_declared(s, launch);
     }
 };
@@ -68,8 +78,32 @@ TEST_P(ScatteredRowsOfAnyShape, AddTheirTerms) {
         }
 }
 
+/// Whole rows a block, threads that share terms, several vectors a thread: whatever is picked.
+TEST_P(ScatteredRowsOfAnyShape, ShareTheirTerms) {
+    const char* sharers[] = {"1", "2", "4", "16", "64"};
+    for (int round = 0; round < 20; ++round) {
+        const int64_t width = chance() ? 8 * between(1, 100) : between(1, 700);
+        Picks picks{{"gradient.spread", "rows"}, {"gradient.sharers", sharers[between(0, 4)]}};
+        picks["gradient.parts"] = std::to_string(between(1, 4));
+        picks["gradient.vector"] = width % 8 == 0 && chance() ? "8" : width % 4 == 0 ? "4" : "1";
+        check(between(1, 600), between(1, 12), width, chance() ? bf16 : f32, "sorted", picks);
+    }
+}
+
+/// Their accumulators are a thread's: with chunks that end beyond the terms, tiles beyond the columns.
+TEST_P(ScatteredRowsOfAnyShape, MayBeFew) {
+    for (int round = 0; round < 12; ++round) {
+        const int64_t width = chance() ? 8 * between(1, 100) : between(1, 1500);
+        check(between(1, 900), between(1, 16), width, chance() ? bf16 : f32, chance() ? "few_rows" : "atomic");
+    }
+}
+
 TEST_P(ScatteredRowsOfAnyShape, MayBeEmpty) {
-    for (const char* way : {"searched", "sorted", "atomic"}) {
+    for (const char* way : {"searched", "sorted", "few_rows", "atomic"}) {
+        if (way == std::string("few_rows")) {
+            check(0, 5, 9, f32, way);
+            continue;
+        }
         check(0, 5, 9, f32, way);
         check(4, 5, 0, f32, way);
         check(4, 0, 9, f32, way);
@@ -106,10 +140,52 @@ TEST(ScatteredRows, FindTheirTermsByTheFewestInstructions) {
     EXPECT_EQ(scattered_way(3, 5, 1), ScatteredWay::Compared);
 }
 
+TEST(ScatteredRows, AreSharedAsTheirTermsAndWidthsTell) {
+    const SortedThreads wide = sorted_threads({357, 9024, 46272});  // hardly a term: few blocks store much each
+    EXPECT_EQ(wide.sharers, 1);
+    EXPECT_EQ(wide.vector, 4);
+    EXPECT_EQ(wide.parts, 4);
+    EXPECT_EQ(wide.lanes, 256);
+    const SortedThreads many = sorted_threads({44032, 256, 248});  // 172 terms a row, of 15872 vectors
+    EXPECT_EQ(many.sharers, 16);
+    EXPECT_EQ(many.lanes, 16);
+    EXPECT_EQ(many.parts, 1);
+    EXPECT_EQ(sorted_threads({32768, 50304, 768}).lanes, 0);  // vectors of all rows
+    EXPECT_EQ(sorted_threads({32768, 50304, 768}).vector, 8);
+    EXPECT_EQ(sorted_threads({2240, 8384, 1128}).lanes * sorted_threads({2240, 8384, 1128}).parts, 288);
+    EXPECT_EQ(sorted_threads({0, 0, 0}).lanes, 0);
+    EXPECT_TRUE(are_few_rows({36288, 7, 504}, Combine::Workspace));
+    EXPECT_FALSE(are_few_rows({36288, 17, 504}, Combine::Workspace));
+    EXPECT_FALSE(are_few_rows({300, 7, 504}, Combine::Workspace));
+    EXPECT_FALSE(are_few_rows({3765, 8, 59472}, Combine::Workspace));  // comparing takes longer than memory and sorting
+    EXPECT_TRUE(are_few_rows({3765, 8, 59472}, Combine::Atomic));
+}
+
+/// One kernel beside that of parts, or zeros: each element of the operand is loaded once, whatever its row.
+TEST(ScatteredRows, FewRowsAreNotSorted) {
+    const Declared y = embedding_gradient(2048, 5, 640, bf16);
+    const Program program = build(choose_schedule(y.outputs, target("sm_90a")));
+    EXPECT_EQ(program.kernels().size(), 2u);
+    EXPECT_THAT(program.cuda(), HasSubstr("tw::load<4>(y_gradient_registers"));
+    const Program atomic = build(scheduled(y, target("sm_90a"), "atomic"));
+    EXPECT_EQ(atomic.kernels().size(), 2u);
+    EXPECT_THAT(atomic.cuda(), HasSubstr("gradient_partial_sum[5][4]"));
+}
+
+/// Threads of a block reduce a row's terms together; rows with few are stored whole by each thread.
+TEST(ScatteredRows, WithManyTermsAreSharedByThreads) {
+    const Declared y = embedding_gradient(4096, 40, 256, bf16);
+    const Program shared = build(choose_schedule(y.outputs, target("sm_90a")));
+    EXPECT_THAT(shared.cuda(), HasSubstr("gradient_sum_meet"));
+    const Declared wide = embedding_gradient(900, 3000, 8192, bf16);
+    const Program stored = build(choose_schedule(wide.outputs, target("sm_90a")));
+    EXPECT_THAT(stored.cuda(), HasSubstr("float gradient_sum[4][4];"));
+}
+
 TEST(ScatteredRows, HaveNoOtherReductions) {
     const Declared y = column_sum(input("x", f32, {40, 30}));
     Schedule s(y.outputs, target("sm_90a"));
-    EXPECT_FALSE(schedule_scattered(s, s[y.outputs[0]]));
+    EXPECT_FALSE(schedule_scattered(s, s[y.outputs[0]], y.outputs));
     const Declared sum = full_sum(input("x", f32, {40}));
     Schedule other(sum.outputs, target("sm_90a"));
     EXPECT_ERROR(schedule_scattered_updates(other, sum.outputs[0]), "scattered updates: 'y' has 0 dimensions");

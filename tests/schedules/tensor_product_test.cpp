@@ -280,6 +280,9 @@ TEST(TensorProduct, PadsWhatIsReadOften) {
     EXPECT_TRUE(wants_copied_operands({.m = 64, .n = 1088, .k = 6065, .operand = tf32}));
     EXPECT_FALSE(wants_copied_operands({.m = 107, .n = 16640, .k = 10604, .transpose_b = true}));  // of 8 bytes, once
     EXPECT_FALSE(wants_copied_operands({.m = 36192, .n = 192, .k = 33280}));
+    // 264 MB that are read once; 0.205 ms by copies, 0.115 by the peer.
+    EXPECT_FALSE(wants_copied_operands(
+        {.m = 41, .n = 2929, .k = 22541, .operand = tf32, .transpose_a = true, .transpose_b = true}));
     EXPECT_FALSE(wants_copied_operands({.m = 30000, .n = 8, .k = 30001}));
     EXPECT_FALSE(wants_copied_operands({.m = 50, .n = 50, .k = 51}));
     EXPECT_TRUE(wants_copied_operands({.m = 2776, .n = 94, .k = 1818}));  // 0.0133 ms instead of 0.0229

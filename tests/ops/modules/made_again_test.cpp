@@ -304,6 +304,41 @@ TEST_P(MadeAgainTests, RefuseOtherSecondCalls) {
     differing([&](const Tensor& in) { return in * in; });
 }
 
+/// As by calls: what was frozen behind them has no gradient, and all else has its own.
+TEST_P(MadeAgainTests, FreezingBehindTheCall) {
+    const auto of = [&](bool is_again, const std::vector<size_t>& frozen) {
+        const Tensor a = leaf({Rows}, 1, "a"), b = leaf({Rows}, 2, "b"), c = leaf({Rows}, 3, "c");
+        int calls = 0;
+        const auto f = [&](const std::vector<Tensor>& in) {
+            ++calls;
+            return std::vector{nn::tanh(in[0] * in[0]), in[0] * in[1] * c, in[1] * in[1]};
+        };
+        const std::vector<Tensor> made = is_again ? checkpoint(f, {a, b}) : f({a, b});
+        const Tensor d = leaf({Rows}, 4, "d"), loss = sum(made[0] * made[1] + made[2] * d);
+        const std::vector<Tensor> leaves{a, b, c, d};
+        for (const size_t each : frozen) leaves[each].set_requires_grad(false);
+        backward(loss);
+        EXPECT_EQ(calls, is_again && frozen.size() < 3 ? 2 : 1);
+        std::vector<Values> found;
+        for (const Tensor& each : leaves) found.push_back(each.grad().defined() ? values_of(each.grad()) : Values{});
+        return found;
+    };
+    for (const std::vector<size_t>& frozen :
+         {std::vector<size_t>{}, {0}, {1}, {2}, {0, 1}, {0, 2}, {1, 2}, {0, 1, 2}}) {
+        const std::vector<Values> expected = of(false, frozen);
+        for (size_t k = 0; k < 4; ++k)
+            EXPECT_EQ(expected[k].empty(), std::ranges::find(frozen, k) != frozen.end()) << k;
+        EXPECT_EQ(of(true, frozen), expected);
+    }
+    const Tensor x = leaf({Rows}, 1, "x"), w = leaf({Rows}, 2, "w");
+    w.set_requires_grad(false);
+    const Tensor y = sum(checkpoint([&](const Tensor& in) { return in * w; }, x));
+    w.set_requires_grad();
+    EXPECT_ERROR(backward(y),
+                 "makes it of others that require gradients; let it do the same in each call, and thaw tensors before "
+                 "the first");
+}
+
 TEST_P(MadeAgainTests, HooksMayBeRemoved) {
     const Tensor x = leaf({Rows}, 1, "x");
     std::vector<std::string> order;

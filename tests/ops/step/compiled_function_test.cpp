@@ -12,6 +12,7 @@
 #include "ops/optimizer.h"
 #include "ops/parameters.h"
 #include "ops/reductions.h"
+#include "ops/views.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/on_device.h"
 
@@ -120,6 +121,53 @@ TEST_P(CompiledFunctions, InputsHaveGradients) {
     EXPECT_THAT(why, ElementsAre("first call", "input 1 requires a gradient; input 1 is the same as input 0",
                                  "input 0 requires no gradient; input 1 requires a gradient",
                                  "input 0 requires no gradient; input 1 requires a gradient"));
+}
+
+/// Views of one memory are inputs by themselves, with gradients of their own. Parameters that a step overwrites have
+/// memory of their own.
+TEST_P(CompiledFunctions, ViewsOfOneMemory) {
+    const Tensor x = random_tensor({8, 4});
+    const Tensor top = slice(x, 0, 0, 5), end = slice(x, 0, 3, 8);
+    ASSERT_TRUE(top.shares_memory(end));
+    for (const Tensor& each : {top, end}) each.set_requires_grad();
+    const auto slopes = [](const std::vector<Tensor>& in) {
+        const Tensor loss = sum(in[0] * in[0] * in[1] + in[1]);
+        backward(loss);
+        return std::vector{loss, in[0].grad() * 1.0, in[1].grad() * 1.0};
+    };
+    CompiledFunction compiled(backend_, slopes);
+    const auto expect_as_called = [&](const std::vector<Tensor>& inputs) {
+        const std::vector<Tensor> got = compiled(inputs), called = slopes(inputs);
+        for (size_t k = 0; k < called.size(); ++k) {
+            const std::vector<float> expected = called[k].data().read<float>(), found = got[k].data().read<float>();
+            for (size_t e = 0; e < expected.size(); ++e) EXPECT_NEAR(found[e], expected[e], 1e-5) << k << " " << e;
+        }
+    };
+    expect_as_called({top, end});
+    x.copy_from_host(random_tensor({8, 4}).to_host());
+    expect_as_called({top, end});
+    expect_as_called({end, top});
+    EXPECT_EQ(compiled.num_plans(), 1U);
+
+    // By calls, and recorded, one update comes behind the other.
+    const HostArray before = x.to_host();
+    Sgd sgd({top, end}, 0.5);
+    const auto step = [&] {
+        backward(sum(top * end));
+        sgd.step();
+        return std::vector{sum(top)};
+    };
+    step();
+    const HostArray moved = x.to_host();
+    const auto at = [&](int64_t row) { return before.at({row, 1}).real; };
+    EXPECT_NEAR(moved.at({4, 1}).real, at(4) - 0.5 * at(7) - 0.5 * at(1), 1e-6);  // row 4 of top, row 1 of end
+    x.copy_from_host(before);
+    backend_->record([&] { step(); }).run();
+    EXPECT_EQ(x.to_host().bytes, moved.bytes);
+    EXPECT_ERROR(
+        compile(backend_, step),
+        "'slice' [5, 4] is overwritten by the step that is captured, and lies in memory that 'slice' [5, 4] is "
+        "in, which it uses, too; make views inside of the function, or give it a clone()");
 }
 
 TEST_P(CompiledFunctions, Refused) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include "ops/checkpoint.h"
 #include "ops/elementwise.h"
 #include "ops/layers.h"
 #include "ops/operator.h"
@@ -13,6 +14,7 @@
 #include "ops/persistence/checkpoint.h"
 #include "ops/reductions.h"
 #include "ops/step/compiled_function.h"
+#include "ops/views.h"
 #include "runtime/driver/pinned_buffer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/on_device.h"
@@ -106,8 +108,57 @@ TEST_P(HostInSteps, TensorsAreNotReadOrWritten) {
     expect_refused([&] { x_.upload(pinned, stream); }, here(line) + "'x' is uploaded to");
     stream.synchronize();
     EXPECT_EQ(x_.data().read<float>(), std::vector<float>(20, 0.25F));
-    expect_refused([&] { (void)w_.data().read<float>(); }, "buffer 'w' is read");
-    expect_refused([&] { x_.data().write(std::vector<float>(20, 0.5F)); }, "buffer 'x' is written");
+    line = __LINE__ + 1;
+    expect_refused([&] { (void)w_.data().read<float>(); }, here(line) + "buffer 'w' is read");
+    line = __LINE__ + 1;
+    expect_refused([&] { x_.data().write(std::vector<float>(20, 0.5F)); }, here(line) + "buffer 'x' is written");
+    line = __LINE__ + 1;
+    expect_refused([&] { x_.data().copy_from_host(host.bytes.data()); }, here(line) + "buffer 'x' is written");
+}
+
+/// What the device is asked for by itself is no operator, and so no part of the step.
+TEST_P(HostInSteps, TheDeviceDoesNothingAtOnce) {
+    const auto here = [](int line) { return fmt::format("host_in_steps_test.cpp:{}: ", line); };
+    const Tensor y = random_tensor({5, 4}, "y");
+    int line = __LINE__ + 1;
+    expect_refused([&] { device_->copy(x_.data(), y.data()); }, here(line) + "buffer 'x' is copied to");
+    EXPECT_EQ(x_.to_host().bytes, y.to_host().bytes);
+    const PinnedBuffer pinned = device_->allocate_pinned(80, "pinned");
+    pinned.write(std::vector<float>(20, 0.25F));
+    line = __LINE__ + 1;
+    expect_refused([&] { device_->copy(pinned, y.data()); }, here(line) + "pinned buffer 'pinned' is copied to");
+    line = __LINE__ + 1;
+    expect_refused([&] { device_->copy(x_.data(), pinned); }, here(line) + "buffer 'x' is copied to");
+    line = __LINE__ + 1;
+    expect_refused([&] { x_.data().fill(0); }, here(line) + "buffer 'x' is filled");
+    EXPECT_EQ(x_.data().read<float>(), std::vector<float>(20, 0));
+    line = __LINE__ + 1;
+    EXPECT_ERROR(backend_->record([&] {
+        device_->copy(Tensor(backend_, f32, {5, 4}).data(), y.data());
+    }),
+                 here(line) +
+                     "buffer 'tensor' is copied to while a step is recorded: that happens once, now, and in no "
+                     "run of the step; do it outside, or call an operator, which belongs to the step");
+
+    const CompiledStep other = compile(backend_, [&] { return std::vector{loss()}; });
+    const Graph graph = backend_->record([&] { loss(); });
+    const Launch launch = other.planned().launches()[0];
+    const Stream stream = device_->default_stream();
+    const Event event = device_->create_event();
+    const std::string kernel = "kernel '" + launch.kernel().entry() + "' is launched";
+    line = __LINE__ + 1;
+    expect_refused([&] { launch.run(); }, here(line) + kernel);
+    line = __LINE__ + 1;
+    expect_refused([&] { launch.run(stream); }, here(line) + kernel);
+    const std::string of_device = fmt::format("of '{}' is ", device_->name());
+    line = __LINE__ + 1;
+    expect_refused([&] { graph.run(); }, here(line) + "a graph " + of_device + "run");
+    line = __LINE__ + 1;
+    expect_refused([&] { other.planned().run(stream); }, here(line) + "a graph " + of_device + "run");
+    line = __LINE__ + 1;
+    expect_refused([&] { event.record(stream); }, here(line) + "an event " + of_device + "recorded");
+    line = __LINE__ + 1;
+    expect_refused([&] { stream.wait(event); }, here(line) + "a stream " + of_device + "made to wait for an event");
 }
 
 /// Recorded tensors have memory, and nothing in it yet.
@@ -197,6 +248,54 @@ TEST_P(HostInSteps, MemoryOfTheFunctionIsConstant) {
     with_momentum(0).run();
     const std::vector<float> after = w_.data().read<float>();
     for (size_t k = 0; k < 20; ++k) EXPECT_NEAR(after[k], before[k] * (1 - x[k]), 1e-6);
+}
+
+/// Not by where it begins: parts of it are new, or used, by themselves.
+TEST_P(HostInSteps, MemoryOfTheFunctionIsToldApartByItsBytes) {
+    const HostArray half = random({4, 4}), whole = random({8, 4});
+    const auto f = [&] {
+        const Tensor rows(backend_, whole, "rows");
+        rows.data().view(64, 64).write(std::vector<float>(16, 2));  // 4 rows of 16 bytes
+        rows.data().view(16, 16).fill(0);
+        return std::vector{sum(rows)};
+    };
+    double expected = 2 * 16;
+    for (int64_t k = 0; k < 16; ++k) expected += k / 4 == 1 ? 0 : whole.at({k / 4, k % 4}).real;
+    const CompiledStep step = compile(backend_, f);
+    step.run();
+    EXPECT_NEAR(number(step.results()[0]), expected, 1e-5);
+    Tensor recorded;
+    backend_->record([&] { recorded = f()[0]; }).run();
+    EXPECT_NEAR(number(recorded), expected, 1e-5);
+
+    const auto writes = [&](int64_t first, int64_t last, const HostArray& values) {
+        return backend_->record([&] {
+            const Tensor rows(backend_, whole, "rows");
+            recorded = sum(slice(rows, 0, 4, 8));
+            slice(rows, 0, first, last).copy_from_host(values);
+        });
+    };
+    EXPECT_ERROR(writes(0, 8, whole), "'slice' is overwritten from the host while a step is recorded");
+    EXPECT_ERROR(writes(3, 7, half), "'slice' is overwritten from the host while a step is recorded");
+    EXPECT_ERROR(writes(7, 8, random({1, 4})), "'slice' is overwritten from the host while a step is recorded");
+    writes(0, 4, half).run();
+    expected = 0;
+    for (int64_t k = 16; k < 32; ++k) expected += whole.at({k / 4, k % 4}).real;
+    EXPECT_NEAR(number(recorded), expected, 1e-5);
+    backend_->record([&] { recorded = sum(Tensor(backend_, f32, {0, 4}, "none")); }).run();  // of no bytes
+}
+
+/// What checkpoint() makes of a result that is not there yet is not there, either.
+TEST_P(HostInSteps, CheckpointsOfResultsAreReadBehindARun) {
+    const CompiledStep step = compile(backend_, [&] { return std::vector{x_ * w_}; });
+    const Tensor result = step.results()[0];
+    result.set_requires_grad();
+    Tensor flat;
+    (void)backend_->record([&] { flat = checkpoint([](const Tensor& in) { return reshape(in, {20}); }, result); });
+    EXPECT_TRUE(flat.shares_memory(result));
+    EXPECT_ERROR((void)flat.to_host(), "is a result of a compiled step that has not run; call run() before it is read");
+    step.run();
+    EXPECT_EQ(flat.to_host().bytes, result.to_host().bytes);
 }
 
 TEST_P(HostInSteps, ResultsAreReadBehindARun) {
