@@ -86,6 +86,7 @@ constexpr ThreadPass thread_passes[] = {
     {"narrow_indices", narrow_indices},            //
     {"read_ahead_of_masks", read_ahead_of_masks},  //
     {"choose_functions", choose_functions},        //
+    {"keep_steps_apart", keep_steps_apart},        //
 };
 /// Behind verify_signals, which sees kernels that do not overlap.
 constexpr ThreadPass last_pass = {"programmatic_launch", programmatic_launch};

@@ -49,6 +49,11 @@ __device__ inline void leave_undefined(int (&d)[N]) {
 
 //: leave_undefined common needs leave_undefined_f32 leave_undefined_i32
 
+//: always
+/// True, but the compiler does not know: it leaves what stands behind `if (always())` there, and does not do the
+/// arithmetic of many such parts together, ahead of the first one's barriers.
+__device__ inline bool always() { return blockDim.y == 1; }
+
 //: matrix_descriptor needs shared_address
 /// Where wgmma finds an operand: its first byte, the bytes of a swizzle's line (128, 64, 32, or 0: none), and the two
 /// distances in bytes that it steps by. With `further` bytes, a multiple of 16, it begins so much later; descriptors

@@ -3,7 +3,8 @@
 //
 // The terms are numbered in the order of the reduce axes, those behind the last that chooses an element left out; the
 // elements likewise. Terms stand in blocks, so that the work grows with their number: a term's place is the number of
-// terms for elements before, plus those for its element in blocks before, plus those in its own block before it.
+// terms for elements before, plus those for its element in blocks before, plus those in its own block before it. Of few
+// elements and blocks, all that comes before a block's terms for an element is one sum over the table of their counts.
 #include <algorithm>
 #include <limits>
 
@@ -18,10 +19,15 @@ namespace {
 
 using State = Schedule::State;
 
-constexpr int64_t terms_of_a_block = 1024;
-constexpr int64_t elements_of_a_chunk = 256;
-constexpr int64_t threads = 256;
-constexpr int64_t lanes = 32, least_shared_terms = 64;
+// Ranks take terms x terms_of_a_block comparisons, counts elements x terms / terms_of_a_block words: the fewest terms
+// with which the words stay in the second cache.
+constexpr int64_t least_of_a_block = 256, most_of_a_block = 1024, most_words = 1 << 18;
+// Small tables are made by comparing, words x terms_of_a_block, and added up by as many comparisons as they have pairs
+// of words: each of both takes less than the launch of a kernel.
+constexpr int64_t most_words_of_small = 4096, most_comparisons_of_small = 1 << 24;
+constexpr int64_t elements_of_a_chunk = 256, most_of_one_chunk = 2048, most_chunks_beside = 512;
+constexpr int64_t threads = 256, threads_of_warps = 512;
+constexpr int64_t lanes = 32, lanes_of_ranks = 8, least_shared_terms = 64;
 
 const Expr& extent_of(const Expr& axis) { return axis.as<Variable>()->extent; }
 
@@ -50,6 +56,8 @@ Substitution point_of(const std::vector<Expr>& axes, Expr number) {
     return values;
 }
 
+using Point = const std::vector<Expr>&;
+
 class FoundTerms {
 public:
     FoundTerms(Edit& edit, int reduction, const Scattered& terms)
@@ -69,18 +77,15 @@ public:
     }
 
     void sort() {
+        divide();
         declare();
         for (StageDefinition& definition : stages_of({order_, offsets_}))
             for (const Tensor& tensor : made_)
-                if (definition.operation == tensor.operation()) spread(add_stage(edit_.state, definition, edit_.step));
-        for (const Tensor& tensor : {counts_, order_}) {
-            int stage = edit_.state.stage_of(tensor.operation().get());
-            Scattered terms = scattered_terms(edit_.state.stages[stage].definition).value();
-            spread(scatter_atomically(edit_, stage, BinaryOp::Add, terms));
-            spread(stage);
-        }
+                if (definition.operation == tensor.operation()) add_stage(edit_.state, definition, edit_.step);
+        for (const Tensor& tensor : made_)
+            if (!is_beside(tensor)) spread(tensor);
         const Expr element = number_of(elements_, elements_);
-        const Expr begin = offsets_(element), end = offsets_(element + 1);
+        const Expr begin = begin_of(element), end = begin_of(element + 1);
         reduce_terms(cast(i64, end - begin), [&](const Expr& t) { return cast(i64, order_(begin + t)); }, {});
         note("the terms of '{}' are sorted by element, stably: each element combines its own in their order");
     }
@@ -89,7 +94,7 @@ public:
     void search() {
         const std::vector<Tensor> span = declare_span();
         for (const StageDefinition& definition : stages_of(span))
-            if (definition.operation == span[0].operation()) spread(add_stage(edit_.state, definition, edit_.step));
+            if (definition.operation == span[0].operation()) spread(add_stage(edit_.state, definition, edit_.step), {});
         const Expr element = number_of(elements_, elements_);
         const Expr first = cast(i64, span[0](element)), last = cast(i64, span[1](element));
         reduce_terms(
@@ -108,45 +113,122 @@ private:
         return made_.back();
     }
 
-    void declare() {
-        using Point = const std::vector<Expr>&;
-        Expr n = num_terms_, v = num_elements_;
-        Expr blocks = simplify((n + (terms_of_a_block - 1)) / terms_of_a_block);
-        Expr chunks = simplify(v / elements_of_a_chunk + 1);
-        Expr zero = constant(Type::I32, 0);
-        Axis term = reduce_axis("u", n), block = reduce_axis("b", blocks), chunk = reduce_axis("p", chunks);
-        const int64_t most_in_block =
-            std::clamp(as_constant(n).value_or(terms_of_a_block), int64_t{1}, terms_of_a_block);
-        Axis in_block = reduce_axis("q", most_in_block), in_chunk = reduce_axis("q", elements_of_a_chunk);
+    /// Blocks of terms, and whether the table of counts is small.
+    void divide() {
+        const auto terms = as_constant(num_terms_), elements = as_constant(num_elements_);
+        auto words = [&] { return *elements * ((*terms + terms_of_a_block_ - 1) / terms_of_a_block_); };
+        if (terms && elements && *terms > 0 && *elements > 0) {
+            terms_of_a_block_ = least_of_a_block;
+            while (terms_of_a_block_ < most_of_a_block && words() > most_words_of_small / 2) terms_of_a_block_ *= 2;
+            is_small_ = words() <= most_words_of_small && *terms * terms_of_a_block_ <= most_comparisons_of_small;
+            if (!is_small_) terms_of_a_block_ = least_of_a_block;
+            while (!is_small_ && terms_of_a_block_ < most_of_a_block && words() > most_words) terms_of_a_block_ *= 2;
+        }
+        blocks_ = is_constant(num_terms_, 0) ? constant(i64, 1)
+                                             : simplify((num_terms_ + (terms_of_a_block_ - 1)) / terms_of_a_block_);
+    }
 
-        Tensor key = declare("key", {n}, [&](Point u) { return cast(i32, key_of(u[0])); });
-        counts_ = declare("counts", {blocks, v}, [&](Point p) {
-            return sum(cast(i32, key(term) == p[1] && term / terms_of_a_block == p[0]), term);
+    void declare() {
+        const Expr n = num_terms_, v = num_elements_;
+        const Axis term = reduce_axis("u", n);
+        if (!is_small_ || sorted_.size() > 1) declare_keys();
+        if (is_small_)
+            declare_small_counts();
+        else  // and a word for what counts for none
+            counts_ = declare("counts", {simplify(v * blocks_ + 1)},
+                              [&](Point p) { return sum(cast(i32, word_of(term) == p[0]), term); });
+        rank_ = declare("rank", {n}, [&](Point u) {  // in its block before it, for its element
+            const Axis in_block = block_axis();
+            const Expr other = key_within(u[0] / terms_of_a_block_ * terms_of_a_block_ + in_block);
+            return sum(cast(i32, other == key_at(u[0]) && in_block < u[0] % terms_of_a_block_), in_block);
         });
-        Tensor before = declare("before", {n}, [&](Point u) {  // in blocks before, for its element
-            Expr counts = select(key(u[0]) < v && block < u[0] / terms_of_a_block, counts_(block, key(u[0])), zero);
-            return sum(counts, block);
-        });
-        Tensor rank = declare("rank", {n}, [&](Point u) {  // in its block before it, for its element
-            Expr other = padded(key, -1)(u[0] / terms_of_a_block * terms_of_a_block + in_block);
-            return sum(cast(i32, in_block < u[0] % terms_of_a_block && other == key(u[0])), in_block);
-        });
-        Tensor count = declare("count", {v}, [&](Point t) { return sum(counts_(block, t[0]), block); });
-        Tensor of_chunk = declare("chunk", {chunks}, [&](Point c) {
-            return sum(padded(count, 0)(c[0] * elements_of_a_chunk + in_chunk), in_chunk);
-        });
-        Tensor before_chunk = declare("before_chunk", {chunks},
-                                      [&](Point c) { return sum(select(chunk < c[0], of_chunk(chunk), zero), chunk); });
-        offsets_ = declare("offsets", {v + 1}, [&](Point t) {
-            Expr other = padded(count, 0)(t[0] / elements_of_a_chunk * elements_of_a_chunk + in_chunk);
-            return padded(before_chunk, 0)(t[0] / elements_of_a_chunk) +
-                   sum(select(in_chunk < t[0] % elements_of_a_chunk, other, zero), in_chunk);
-        });
+        if (is_small_)
+            declare_small_offsets();
+        else
+            declare_offsets();
         order_ = declare("order", {n}, [&](Point p) {
-            Expr place = cast(i64, offsets_(key(term)) + before(term) + rank(term));
-            return sum(select(key(term) < v && place == p[0], cast(i32, term), zero), term);
+            const Expr before =
+                is_small_ ? offsets_(min(word_of(term), v * blocks_)) : begin_of(key_at(term)) + before_(term);
+            const Expr place = cast(i64, before + rank_(term));
+            return sum(select(key_at(term) < v && place == p[0], cast(i32, term), constant(i32, 0)), term);
         });
     }
+
+    /// Of whole blocks of terms, if these have a number: none is -1.
+    void declare_keys() {
+        const Expr n = num_terms_;
+        if (!as_constant(n) || divisor_of(n) % terms_of_a_block_ == 0) {
+            key_ = declare("key", {n}, [&](Point u) { return cast(i32, key_of(u[0])); });
+            return;
+        }
+        key_ = declare("key", {simplify(blocks_ * terms_of_a_block_)}, [&](Point u) {
+            return select(u[0] < n, cast(i32, key_of(min(u[0], n - 1))), constant(i32, -1));
+        });
+    }
+
+    /// Of each element and block of terms, by comparing these.
+    void declare_small_counts() {
+        counts_ = declare("counts", {simplify(num_elements_ * blocks_)}, [&](Point p) {
+            const Axis in_block = block_axis();
+            const Expr other = p[0] % blocks_ * terms_of_a_block_ + in_block;
+            return sum(cast(i32, key_within(other) == cast(i32, p[0] / blocks_) && other < num_terms_), in_block);
+        });
+    }
+
+    /// What comes before the terms that each word of the table counts.
+    void declare_small_offsets() {
+        const Expr words = simplify(num_elements_ * blocks_);
+        const Axis word = reduce_axis("w", words);
+        offsets_ =
+            declare("offsets", {words + 1}, [&](Point t) { return sum(counts_(word) * cast(i32, word < t[0]), word); });
+    }
+
+    void declare_offsets() {
+        const Expr v = num_elements_, zero = constant(i32, 0);
+        const Axis block = reduce_axis("b", blocks_);
+        before_ = declare("before", {num_terms_}, [&](Point u) {  // in blocks before, for its element
+            const Expr word = min(cast(i64, key_(u[0])) * blocks_ + block, v * blocks_);
+            return sum(counts_(word) * cast(i32, block < u[0] / terms_of_a_block_), block);
+        });
+        const Tensor count =
+            declare("count", {v}, [&](Point t) { return sum(counts_(t[0] * blocks_ + block), block); });
+        if (const auto elements = as_constant(v); elements && *elements > 0 && *elements <= most_of_one_chunk) {
+            const Axis other = reduce_axis("q", v);
+            offsets_ = declare("offsets", {v + 1},
+                               [&](Point t) { return sum(count(other) * cast(i32, other < t[0]), other); });
+            return;
+        }
+        const Expr chunks = simplify(v / elements_of_a_chunk + 1);
+        const Axis chunk = reduce_axis("p", chunks), in_chunk = reduce_axis("q", elements_of_a_chunk);
+        const Tensor of_chunk = declare("chunk", {chunks}, [&](Point c) {
+            return sum(padded(count, 0)(c[0] * elements_of_a_chunk + in_chunk), in_chunk);
+        });
+        before_chunk_ = declare("before_chunk", {chunks},
+                                [&](Point c) { return sum(select(chunk < c[0], of_chunk(chunk), zero), chunk); });
+        offsets_ = declare("offsets", {v + 1}, [&](Point t) {
+            const Expr other = padded(count, 0)(t[0] / elements_of_a_chunk * elements_of_a_chunk + in_chunk);
+            return before_chunk_(t[0] / elements_of_a_chunk) +
+                   sum(select(in_chunk < t[0] % elements_of_a_chunk, other, zero), in_chunk);
+        });
+    }
+
+    Axis block_axis() const {
+        const int64_t terms = as_constant(num_terms_).value_or(terms_of_a_block_);
+        return reduce_axis("q", std::clamp(terms, int64_t{1}, terms_of_a_block_));
+    }
+
+    /// The number of a term's element, or the number of elements.
+    Expr key_at(const Expr& term) const { return key_.defined() ? key_(term) : cast(i32, key_of(term)); }
+    /// The same of any term of a block, of some other behind the last: reads that need no condition are under way
+    /// together.
+    Expr key_within(const Expr& term) const {
+        if (!as_constant(num_terms_)) return padded(key_, -1)(term);
+        return key_.defined() ? key_(term) : key_at(min(term, num_terms_ - 1));
+    }
+    /// Of the table, where the term is counted: element by element, a word for each block of terms.
+    Expr word_of(const Expr& term) const { return cast(i64, key_at(term)) * blocks_ + term / terms_of_a_block_; }
+    /// Where the element's terms begin in the order.
+    Expr begin_of(const Expr& element) const { return offsets_(is_small_ ? element * blocks_ : element); }
 
     /// The numbers of an element's first and last term; the first is behind the last if it has none.
     std::vector<Tensor> declare_span() {
@@ -240,19 +322,59 @@ private:
         edit_.state.notes.push_back(fmt::format("[{}] {}", edit_.step, fmt::format(fmt::runtime(text), whole_.name)));
     }
 
-    /// A thread an element, neighbours side by side; a warp an element that has many terms.
-    void spread(int stage) {
-        StageRecord& record = edit_.state.stages[stage];
-        const size_t rank = record.definition.axes.size();
-        for (size_t d = 0; d + 1 < rank; ++d) bind(record.roots[d], Level::GridY);
-        const std::vector<Expr>& axes = record.definition.reduce_axes;
-        const auto terms = axes.size() == 1 ? as_constant(extent_of(axes[0])) : std::nullopt;
-        const bool shares = terms && *terms >= least_shared_terms;
-        auto [outer, inner] = split(stage, record.roots[rank - 1], shares ? threads / lanes : threads);
+    int stage_of(const Tensor& tensor) const { return edit_.state.stage_of(tensor.operation().get()); }
+    static bool is(const Tensor& a, const Tensor& b) { return b.defined() && a.operation() == b.operation(); }
+
+    /// Whether threads make its elements where they read them.
+    bool is_beside(const Tensor& tensor) const {
+        const auto chunks = before_chunk_.defined() ? as_constant(before_chunk_.shape()[0]) : std::nullopt;
+        return is(tensor, rank_) || is(tensor, before_) ||
+               (is(tensor, before_chunk_) && chunks && *chunks <= most_chunks_beside);
+    }
+
+    void spread(const Tensor& tensor) {
+        const int stage = stage_of(tensor);
+        if (is(tensor, order_) || (is(tensor, counts_) && !is_small_)) {
+            const Scattered terms = scattered_terms(edit_.state.stages[stage].definition).value();
+            const int updates = scatter_atomically(edit_, stage, BinaryOp::Add, terms);
+            spread(updates, is(tensor, order_) ? std::vector{rank_, before_} : std::vector<Tensor>{});
+        }
+        spread(stage, is(tensor, offsets_) ? std::vector{before_chunk_} : std::vector<Tensor>{});
+    }
+
+    /// A thread an element, neighbours side by side; a warp an element that has many terms. Behind it, in registers,
+    /// what is made beside it.
+    void spread(int stage, const std::vector<Tensor>& read) {
+        std::vector<int> beside;
+        for (const Tensor& tensor : read)
+            if (tensor.defined() && is_beside(tensor)) beside.push_back(stage_of(tensor));
+        const size_t rank = edit_.state.stages[stage].definition.axes.size();
+        const bool shares = shares_terms(stage) || std::ranges::any_of(beside, [&](int s) { return shares_terms(s); });
+        for (size_t d = 0; d + 1 < rank; ++d) bind(edit_.state.stages[stage].roots[d], Level::GridY);
+        const int64_t sharers = beside.empty() || !is(read[0], rank_) ? lanes : lanes_of_ranks;
+        auto [outer, inner] =
+            split(stage, edit_.state.stages[stage].roots[rank - 1], shares ? threads_of_warps / sharers : threads);
         bind(outer, Level::GridX);
         bind(inner, Level::Thread);
-        if (!shares) return;
-        auto [step, lane] = split(stage, record.roots[rank], lanes);
+        if (shares) share_terms(stage, sharers);
+        for (int each : beside) {
+            StageRecord& record = edit_.state.stages[each];
+            record.attach = inner;
+            record.memory = Memory::Registers;
+            fit_root_loops(edit_.state, each, edit_.where);
+            if (shares) share_terms(each, sharers);
+        }
+    }
+
+    bool shares_terms(int stage) const {
+        const std::vector<Expr>& axes = edit_.state.stages[stage].definition.reduce_axes;
+        const auto terms = axes.size() == 1 ? as_constant(extent_of(axes[0])) : std::nullopt;
+        return terms && *terms >= least_shared_terms;
+    }
+    void share_terms(int stage, int64_t sharers) {
+        StageRecord& record = edit_.state.stages[stage];
+        if (record.definition.reduce_axes.empty()) return;
+        auto [step, lane] = split(stage, record.roots[record.definition.axes.size()], sharers);
         std::iter_swap(std::ranges::find(record.order, step), std::ranges::find(record.order, lane));
         bind(lane, Level::Thread);
     }
@@ -284,8 +406,11 @@ private:
     const Scattered& terms_;
     std::vector<Expr> sorted_, elements_;  // axes that number the terms and the elements
     Expr num_terms_, num_elements_;
+    int64_t terms_of_a_block_ = most_of_a_block;
+    bool is_small_ = false;
+    Expr blocks_;
     std::vector<Tensor> made_;
-    Tensor counts_, offsets_, order_;
+    Tensor key_, counts_, rank_, before_, before_chunk_, offsets_, order_;
 };
 
 }  // namespace

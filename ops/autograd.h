@@ -108,9 +108,9 @@ public:
     void upload(const PinnedBuffer& from, const Stream& stream, TW_HERE) const;
 
     bool requires_grad() const;
-    /// Of a leaf. With `false` it is frozen: it gets no gradient, loses the one that it has, and optimizers leave it as it
-    /// is, until it is called anew. What was recorded or compiled before stays as it is. Throws Error for types without
-    /// gradients, which floats have, and if what a call has made is to be frozen.
+    /// Of a leaf. With `false` it is frozen: it gets no gradient, loses the one that it has, and optimizers leave it as
+    /// it is, until it is called anew. What was recorded or compiled before stays as it is. Throws Error for types
+    /// without gradients, which floats have, and if what a call has made is to be frozen.
     const Tensor& set_requires_grad(bool on = true, TW_HERE) const;
     /// What the last backward() gave a leaf; undefined before.
     const Tensor& grad() const;
@@ -140,6 +140,8 @@ struct Tensor::State {
     std::vector<int64_t> shape;
     std::string name;
     Buffer data;
+    Tensor whole;       ///< one-dimensional; `data` is a part of its memory, and updated with it (optimizers/)
+    int64_t first = 0;  ///< the element of `whole` that is this one's first
     std::shared_ptr<const bool> has_run;  ///< of a result of a compiled step
     tw::Tensor symbol;
     bool requires_grad = false;

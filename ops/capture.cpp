@@ -10,6 +10,13 @@
 #include "support/error.h"
 
 namespace tw::nn {
+namespace {
+
+bool is_part_of(const Tensor& part, const Tensor& whole) {
+    return Tape::whole_of(part).defined() && Tape::whole_of(part).same(whole);
+}
+
+}  // namespace
 
 std::string Capture::free_name(const std::string& wish) {
     std::string name = wish;
@@ -27,9 +34,13 @@ tw::Tensor Capture::named(const tw::Tensor& symbol, const std::string& name, con
     return {named_.back(), symbol.output()};
 }
 
-Capture::Input& Capture::input_for(const Tensor& tensor) {
+Capture::Input* Capture::known_input(const Tensor& tensor) {
     const auto found = std::ranges::find_if(inputs_, [&](const Input& each) { return each.tensor.same(tensor); });
-    if (found != inputs_.end()) return *found;
+    return found == inputs_.end() ? nullptr : &*found;
+}
+
+Capture::Input& Capture::input_for(const Tensor& tensor) {
+    if (Input* known = known_input(tensor)) return *known;
     const Shape shape(tensor.shape().begin(), tensor.shape().end());
     const tw::Tensor symbol = input(free_name(tensor.name()), tensor.type(), shape);
     const Buffer& memory = Tape::memory_of(tensor);
@@ -38,7 +49,24 @@ Capture::Input& Capture::input_for(const Tensor& tensor) {
 }
 
 tw::Tensor Capture::symbol_of(const Tensor& tensor) {
-    return tensor.symbol().defined() ? tensor.symbol() : input_for(tensor).now;
+    if (tensor.symbol().defined()) return tensor.symbol();
+    if (const Tensor& whole = Tape::whole_of(tensor); whole.defined())
+        if (const Input* known = known_input(whole); known && !known->now.same(known->symbol))
+            return view_of_part(tensor, known->now);
+    return input_for(tensor).now;
+}
+
+tw::Tensor Capture::view_of_part(const Tensor& part, const tw::Tensor& whole_now) {
+    tw::Tensor& view = views_of_parts_[{Tape::id(part), whole_now.operation().get()}];
+    if (view.defined()) return view;
+    const std::vector<int64_t>& shape = part.shape();
+    const int64_t first = Tape::first_in_whole(part);
+    const tw::Tensor elements = compute(part.name(), {shape.begin(), shape.end()}, [&](const std::vector<Expr>& at) {
+        Expr place = integer(0);
+        for (size_t d = 0; d < at.size(); ++d) place = place * shape[d] + at[d];
+        return whole_now.read({place + first});
+    });
+    return view = named(elements, part.name());
 }
 
 Tensor Capture::made(const std::shared_ptr<Backend>& backend, const tw::Tensor& symbol, const std::string& name) {
@@ -63,8 +91,23 @@ void Capture::require_outside(const Tensor& overwritten) const {
                     overwritten.name());
 }
 
+void Capture::require_no_part_overwritten(const Tensor& overwritten) {
+    const auto refuse = [&](const Input* other) {
+        if (!other || other->now.same(other->symbol)) return;
+        throw_error(Error,
+                    "'{}' {} and '{}' {}, one of which is a part of the other one, are both overwritten in the step "
+                    "that is captured: an optimizer updates small parameters together; give it .together = false",
+                    overwritten.name(), shape_text(overwritten.shape()), other->tensor.name(),
+                    shape_text(other->tensor.shape()));
+    };
+    if (const Tensor& whole = Tape::whole_of(overwritten); whole.defined()) refuse(known_input(whole));
+    for (const Input& each : inputs_)
+        if (is_part_of(each.tensor, overwritten)) refuse(&each);
+}
+
 tw::Tensor Capture::overwrite(const Tensor& tensor, const tw::Tensor& value) {
     require_outside(tensor);
+    require_no_part_overwritten(tensor);
     return input_for(tensor).now = named(value, tensor.name() + "_next");
 }
 
@@ -72,6 +115,7 @@ std::vector<tw::Tensor> Capture::overwrite(const std::vector<Tensor>& tensors, c
     std::vector<std::string> names;
     for (const Tensor& tensor : tensors) {
         require_outside(tensor);
+        require_no_part_overwritten(tensor);
         names.push_back(tensor.name() + "_next");
     }
     for (size_t k = 0; k < outputs.size(); ++k)
@@ -129,7 +173,9 @@ schedules::Declared Capture::declared(const std::vector<Tensor>& results) {
     });
     for (const Input& each : inputs_)
         for (const Input& other : inputs_)
-            if (!each.now.same(each.symbol) && !other.tensor.same(each.tensor)) check_apart(each.tensor, other.tensor);
+            if (!each.now.same(each.symbol) && !other.tensor.same(each.tensor) &&
+                !is_part_of(other.tensor, each.tensor))
+                check_apart(each.tensor, other.tensor);
     for (const auto& operation : operations) {
         const bool is_own =
             std::ranges::any_of(inputs_, [&](const Input& each) { return each.symbol.operation() == operation; });
@@ -140,6 +186,15 @@ schedules::Declared Capture::declared(const std::vector<Tensor>& results) {
                         operation->name);
     }
     return step;
+}
+
+std::vector<InputPart> Capture::parts() const {
+    std::vector<InputPart> parts;
+    for (const Input& part : inputs_)
+        for (const Input& whole : inputs_)
+            if (is_part_of(part.tensor, whole.tensor))
+                parts.push_back({part.symbol, whole.symbol, Tape::first_in_whole(part.tensor)});
+    return parts;
 }
 
 std::map<std::string, Buffer> Capture::given() const {

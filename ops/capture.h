@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/autograd.h"
+#include "ops/input_part.h"
 #include "ops/made_between.h"
 #include "schedules/declared.h"
 
@@ -17,12 +18,14 @@ namespace tw::nn {
 /// What a backend writes down while nn::compile() calls the step's function (ops/step/compile_step.h).
 class Capture {
 public:
-    /// What the tensor is now: an input of the step, what a call has made, or what has overwritten it.
+    /// What the tensor is now: an input of the step, what a call has made, or what has overwritten it, or what it is a
+    /// part of.
     tw::Tensor symbol_of(const Tensor& tensor);
     /// A tensor that a call makes. Its declaration gets a name of its own.
     Tensor made(const std::shared_ptr<Backend>& backend, const tw::Tensor& symbol, const std::string& name);
     /// From here on, the tensor is this: what is returned, under a name of its own. Throws Error if the function has
-    /// allocated the tensor: it would be new in each call, and is the same in each run.
+    /// allocated the tensor: it would be new in each call, and is the same in each run. Throws Error of a tensor that
+    /// shares memory with one that is overwritten as a part of it, or as its whole.
     tw::Tensor overwrite(const Tensor& tensor, const tw::Tensor& value);
     /// The same of several tensors and the first outputs of one operation, which gets new names. Returns all of its
     /// outputs.
@@ -40,6 +43,8 @@ public:
 
     /// All that the results and what is overwritten need.
     schedules::Declared declared(const std::vector<Tensor>& results);
+    /// Inputs that are parts of what is overwritten; behind declared().
+    std::vector<InputPart> parts() const;
     /// Memory of inputs, by their names in the declaration.
     std::map<std::string, Buffer> given() const;
 
@@ -56,13 +61,18 @@ private:
         tw::Tensor now;
     };
     Input& input_for(const Tensor& tensor);
+    Input* known_input(const Tensor& tensor);
+    /// Elements of what has overwritten its whole.
+    tw::Tensor view_of_part(const Tensor& part, const tw::Tensor& whole_now);
     /// Throws Error if the step could not go on with it.
     void require_outside(const Tensor& overwritten) const;
+    void require_no_part_overwritten(const Tensor& overwritten);
 
     std::vector<Input> inputs_;
     std::vector<Tensor> allocated_;
     std::set<std::string> names_;
     std::vector<std::shared_ptr<const Operation>> named_;
+    std::map<std::pair<const void*, const Operation*>, tw::Tensor> views_of_parts_;
     std::vector<MadeBetween> regions_;  // inner ones first
 };
 

@@ -1,7 +1,6 @@
 #include "ops/optimizer.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <ranges>
 
@@ -26,12 +25,23 @@ std::vector<Tensor> listed(const ParameterGroups& parameters) {
     return all;
 }
 
-std::string lowered(std::string name) {
-    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return name;
+/// Of old states and the parameter, and of [gradient, scalars...].
+Overwriting::Declare declared_by(const ElementUpdate& update) {
+    return [=](const std::vector<tw::Tensor>& old, const std::vector<tw::Tensor>& read) {
+        const Shape shape(old.back().shape().begin(), old.back().shape().end());
+        return compute_tuple(update.name(), update.outputs(), shape, [&](const std::vector<Expr>& indices) {
+            const std::vector<Operand> at(indices.begin(), indices.end());
+            std::vector<Expr> elements;
+            for (const tw::Tensor& tensor : old) elements.push_back(tensor.read(at));
+            return update.next(elements, read[0].read(at), {read.begin() + 1, read.end()});
+        });
+    };
 }
 
-Shape shape_of(const tw::Tensor& tensor) { return {tensor.shape().begin(), tensor.shape().end()}; }
+/// What these have in common.
+OptimizerOptions common(const auto& options) {
+    return {.weight_decay = options.weight_decay, .max_norm = options.max_norm, .together = options.together};
+}
 
 /// What is frozen is not.
 constexpr auto is_moved = [](const auto& updated) { return updated.parameter.requires_grad(); };
@@ -60,7 +70,7 @@ Optimizer::Optimizer(const ParameterGroups& parameters, double rate, UpdateRule 
         group.weight_decay = group.weight_decay.value_or(options_.weight_decay);
         check_number(rule_.name, "the factor of a group's rate", group.rate_factor, where);
         check_number(rule_.name, "the weight decay", *group.weight_decay, where);
-        for (const Tensor& parameter : group.parameters) add(parameter, group);
+        add(group);
     }
     if (!rule_.numbers) return;
     steps_ = constant_tensor(all[0].backend(), {}, 0, "steps");
@@ -75,50 +85,41 @@ Overwriting Optimizer::counting() const {
             }};
 }
 
-void Optimizer::add(const Tensor& parameter, const ParameterGroup& group) {
-    std::vector<Tensor> states;
-    std::vector<NamedTensor> overwritten;
-    for (const std::string& name : rule_.states) {
-        states.push_back(constant_tensor(parameter.backend(), parameter.shape(), 0, name));
-        overwritten.push_back({name, states.back()});
+void Optimizer::add(const ParameterGroup& group) {
+    const std::vector<Tensor>& parameters = group.parameters;
+    const ElementUpdate update{.rule = rule_,
+                               .rate_factor = group.rate_factor,
+                               .weight_decay = *group.weight_decay,
+                               .max_norm = options_.max_norm};
+    std::vector<std::vector<Tensor>> joint_states(parameters.size());
+    std::vector<bool> is_joint(parameters.size());
+    const auto together = options_.together ? updated_together(parameters) : std::vector<std::vector<size_t>>();
+    for (const std::vector<size_t>& places : together) {
+        std::vector<Tensor> tensors;
+        for (const size_t p : places) tensors.push_back(parameters[p]);
+        joint_.emplace_back(tensors, update);
+        for (size_t k = 0; k < places.size(); ++k) {
+            joint_states[places[k]] = joint_.back().states_of(k);
+            is_joint[places[k]] = true;
+        }
     }
-    overwritten.push_back({"parameter", parameter});
-    updated_.push_back({parameter, states, Overwriting(overwritten, declaration(group, false)),
-                        Overwriting(overwritten, declaration(group, true))});
+    for (size_t p = 0; p < parameters.size(); ++p) {
+        if (!is_joint[p])
+            for (const std::string& name : rule_.states)
+                joint_states[p].push_back(constant_tensor(parameters[p].backend(), parameters[p].shape(), 0, name));
+        updated_.push_back(updated(parameters[p], joint_states[p], update));
+        updated_.back().is_joint = is_joint[p];
+    }
 }
 
-/// Of old states and the parameter, and of [gradient, rate, norm and scale if the loss was scaled, or the norm if
-/// gradients are clipped, numbers...].
-Overwriting::Declare Optimizer::declaration(const ParameterGroup& group, bool is_scaled) const {
-    return [rule = rule_, max_norm = options_.max_norm, factor = group.rate_factor, decay = *group.weight_decay,
-            is_scaled](const std::vector<tw::Tensor>& old, const std::vector<tw::Tensor>& read) {
-        std::vector<std::string> names;
-        for (const std::string& state : rule.states) names.push_back(state + "_next");
-        names.emplace_back("parameter_next");
-        return compute_tuple(lowered(rule.name), names, shape_of(old.back()), [&](const std::vector<Expr>& indices) {
-            const std::vector<Operand> at(indices.begin(), indices.end());
-            UpdateElements now{.parameter = old.back().read(at),
-                               .gradient = read[0].read(at),
-                               .rate = read[1](),
-                               .states = {},
-                               .numbers = {},
-                               .weight_decay = decay};
-            if (factor != 1) now.rate = now.rate * factor;
-            if (is_scaled) now.gradient = now.gradient * (1.0 / read[3]());
-            if (max_norm > 0) now.gradient = now.gradient * clipping_factor(read[2](), max_norm);
-            for (size_t k = 0; k + 1 < old.size(); ++k) now.states.push_back(old[k].read(at));
-            for (size_t k = is_scaled ? 4 : max_norm > 0 ? 3 : 2; k < read.size(); ++k)
-                now.numbers.push_back(read[k]());
-            std::vector<Expr> next = rule.next(now);
-            user_check(next.size() == old.size(), std::source_location::current(),
-                       "{}: the rule makes {} values of {} states; return what each becomes, and the parameter",
-                       rule.name, next.size(), rule.states.size());
-            if (is_scaled)
-                for (size_t k = 0; k < old.size(); ++k)
-                    next[k] = select(is_a_step(read[2]()), next[k], old[k].read(at));
-            return next;
-        });
-    };
+Optimizer::Updated Optimizer::updated(const Tensor& parameter, const std::vector<Tensor>& states,
+                                      ElementUpdate update) const {
+    std::vector<NamedTensor> overwritten;
+    for (size_t k = 0; k < states.size(); ++k) overwritten.push_back({rule_.states[k], states[k]});
+    overwritten.push_back({"parameter", parameter});
+    Overwriting plain(overwritten, declared_by(update));
+    update.is_scaled = true;
+    return {parameter, states, std::move(plain), Overwriting(overwritten, declared_by(update)), false};
 }
 
 void Optimizer::write_rate(double rate, std::source_location where) const {
@@ -171,7 +172,11 @@ void Optimizer::step_by(const Tensor* scale, std::source_location where) {
     if (counting_)
         for (const Tensor& number : (scale ? scaled_counting_ : counting_)->run(counted))
             read.push_back({fmt::format("number{}", read.size()), number});
+    const bool is_one_by_one = rule_.states.empty() && rate_.backend()->capture();
+    if (!is_one_by_one)
+        for (JointUpdate& joint : joint_) joint.run({read.begin() + 1, read.end()}, scale != nullptr);
     for (Updated& each : updated_ | std::views::filter(is_moved)) {
+        if (each.is_joint && !is_one_by_one) continue;
         read[0] = {"gradient", each.parameter.grad()};
         (scale ? each.scaled_update : each.update).run(read);
     }
@@ -187,15 +192,15 @@ std::vector<Tensor> Optimizer::states() const {
 Sgd::Sgd(const ParameterGroups& parameters, double rate, double momentum, std::source_location where)
     : Sgd(parameters, rate, SgdOptions{.momentum = momentum}, where) {}
 Sgd::Sgd(const ParameterGroups& parameters, double rate, const SgdOptions& options, std::source_location where)
-    : Optimizer(parameters, rate, sgd_rule(options, where), {options.weight_decay, options.max_norm}, where) {}
+    : Optimizer(parameters, rate, sgd_rule(options, where), common(options), where) {}
 
 Adam::Adam(const ParameterGroups& parameters, double rate, const AdamOptions& options, std::source_location where)
-    : Optimizer(parameters, rate, adam_rule(options, where), {options.weight_decay, options.max_norm}, where) {}
+    : Optimizer(parameters, rate, adam_rule(options, where), common(options), where) {}
 
 AdamW::AdamW(const ParameterGroups& parameters, double rate, const AdamOptions& options, std::source_location where)
-    : Optimizer(parameters, rate, adamw_rule(options, where), {options.weight_decay, options.max_norm}, where) {}
+    : Optimizer(parameters, rate, adamw_rule(options, where), common(options), where) {}
 
 Lion::Lion(const ParameterGroups& parameters, double rate, const LionOptions& options, std::source_location where)
-    : Optimizer(parameters, rate, lion_rule(options, where), {options.weight_decay, options.max_norm}, where) {}
+    : Optimizer(parameters, rate, lion_rule(options, where), common(options), where) {}
 
 }  // namespace tw::nn

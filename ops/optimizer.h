@@ -6,6 +6,7 @@
 
 #include "ops/autograd.h"
 #include "ops/optimizers/ema.h"
+#include "ops/optimizers/joint_update.h"
 #include "ops/optimizers/loss_scale.h"
 #include "ops/optimizers/rate_schedule.h"
 #include "ops/optimizers/update_rule.h"
@@ -34,12 +35,18 @@ struct ParameterGroups {
 struct OptimizerOptions {
     double weight_decay = 0;  ///< of groups that have none of their own
     double max_norm = 0;      ///< gradients are clipped so that the norm of all together is this at most; 0: never
+    /// Parameters of a group that have at most 2^20 elements become parts of one tensor, and so do their states, which
+    /// one operation updates. They are the same tensors as before, in other memory: those whose memory a view, a
+    /// compiled step or a Buffer has, too, stay where they are. In a step that is captured, what overwrites one of them
+    /// besides the optimizer is refused.
+    bool together = true;
 };
 
-/// Updates parameters by a rule, each by one operation, which makes its states and the parameter in place: a kernel of
-/// its own, or what a captured step (compile_step.h) makes of it. What changes from step to step, the rate and the
-/// number of steps, lies in device memory: recorded and captured steps follow set_rate(), and count. All else is
-/// constant in the kernels.
+/// Updates parameters by a rule, by operations that make states and parameters in place, one for the small ones of a
+/// group and one for each other one: kernels, or what a captured step (compile_step.h) makes of them; there, rules
+/// without states have one for each parameter, which may stand behind the product that makes its gradient. The bits
+/// are the same. What changes from step to step, the rate and the number of steps, lies in device memory: recorded and
+/// captured steps follow set_rate(), and count. All else is constant in the kernels.
 class Optimizer {
 public:
     /// Throws Error without parameters, if one is undefined, given twice, a scalar, no f32 or of another backend than
@@ -71,9 +78,10 @@ private:
         Tensor parameter;
         std::vector<Tensor> states;
         Overwriting update, scaled_update;
+        bool is_joint;
     };
-    void add(const Tensor& parameter, const ParameterGroup& group);
-    Overwriting::Declare declaration(const ParameterGroup& group, bool is_scaled) const;
+    void add(const ParameterGroup& group);
+    Updated updated(const Tensor& parameter, const std::vector<Tensor>& states, ElementUpdate update) const;
     Overwriting counting() const;
     void write_rate(double rate, std::source_location where) const;
     void require_gradients(std::source_location where) const;
@@ -82,6 +90,7 @@ private:
     UpdateRule rule_;
     OptimizerOptions options_;
     std::vector<Updated> updated_;
+    std::vector<JointUpdate> joint_;
     Tensor rate_, steps_, norm_;        // f32 scalars
     uint64_t num_backward_before_ = 0;  // calls of backward() before it was made
     std::optional<Overwriting> counting_, scaled_counting_;

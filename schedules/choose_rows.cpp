@@ -77,11 +77,29 @@ int64_t kept_bytes(const RowGroup& group) {
     return bytes;
 }
 
+/// Of rows that are read once and not kept: several blocks side by side, one of which loads while another combines its
+/// parts, and enough threads in all where there are few rows.
+int64_t threads_of_one_pass(const RowGroup& group) {
+    constexpr int64_t threads_wanted = 132 * 2048, least = 256, most = 1024;  // those that an H200 holds
+    const int64_t rows = count_of(group.rows).value_or(threads_wanted);
+    int64_t threads = most;
+    while (threads > least && rows * threads > threads_wanted) threads /= 2;
+    return threads;
+}
+
+int64_t reductions_of(const RowGroup& group) {
+    return std::ranges::count_if(group.made, [](const OperationRef& each) { return own_reduction(*each) != nullptr; });
+}
+
 /// More threads for rows of which each keeps much.
 RowThreads threads_of(const RowGroup& group, const Vectors& vectors, int64_t bytes) {
     constexpr int64_t most_threads = 512, threads_of_block = 128;
     RowThreads shape = row_threads(group.columns, vectors.widest);
     shape.neighbours = vectors.neighbours;
+    const bool is_one_pass = reductions_of(group) == 1 && std::ranges::none_of(group.results, [&](const auto& each) {
+                                 return has_columns(group, *each);
+                             });
+    if (!shape.keep && is_one_pass) shape.threads = threads_of_one_pass(group);
     if (!shape.keep) return shape;
     auto is_too_much = [&](int64_t threads) {
         return (group.columns + threads - 1) / threads * bytes > most_kept_bytes;
@@ -92,10 +110,6 @@ RowThreads threads_of(const RowGroup& group, const Vectors& vectors, int64_t byt
     if (shape.keep) shape.threads = threads;
     shape.rows = std::max<int64_t>(threads_of_block / shape.threads, 1);
     return shape;
-}
-
-int64_t reductions_of(const RowGroup& group) {
-    return std::ranges::count_if(group.made, [](const OperationRef& each) { return own_reduction(*each) != nullptr; });
 }
 
 /// Which operations of a group read results of it elsewhere than in exponents.

@@ -13,6 +13,7 @@
 #include "schedules/elementwise.h"
 #include "schedules/loading_roles.h"
 #include "schedules/producers.h"
+#include "schedules/sum_of_parts.h"
 #include "schedules/transposed.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
@@ -123,10 +124,9 @@ std::vector<Loop> taps_of(const Schedule& s, const StageRef& sums, const Loop& t
 
 /// Sums of parts of the terms, `length` each, as a stage of its own; the result adds them up in order.
 Stage sums_of_parts(Schedule& s, const Tensor& result, const Loop& terms, int64_t length) {
+    const int64_t parts = divided(require_constant(s.extent(terms)), length);
     const Stage sums = s.rfactor(result, s.split(terms, length, Tail::Mask, {"part", "in_part"})[0]);
-    auto [block, inside] = s.split(s.fuse(s.data_loops(result), "all"), 256, Tail::Mask, {"block", "t"});
-    s.bind(block, grid.x);
-    s.bind(inside, thread);
+    schedule_sum_of_parts(s, result, parts);
     return sums;
 }
 

@@ -18,18 +18,35 @@ constexpr int64_t terms_of_means = 160;  // of a thread: what combining running 
 constexpr int64_t most_vectors = 4;      // of a thread's part, whose number of terms is known,
 constexpr int64_t terms_of_part = 8;     // and of single elements so many: more would not be unrolled
 
+/// Vectors that a thread takes in a step of a reduction, so that it loads several at once: 1 where the number of steps
+/// has a part that loops are unrolled by, as most have.
+int64_t vectors_of_step(int64_t steps) {
+    constexpr int64_t least = 4, most = 8;
+    for (int64_t together = least; together <= most; ++together)
+        if (steps <= most || steps % together == 0) return 1;
+    return least;
+}
+
 /// Neighbouring threads get neighbouring vectors of the row. `whole`: those that all have are loaded without masks, so
 /// that none waits for another.
 void spread(Schedule& s, const StageRef& stage, Loop loop, bool whole, const RowThreads& shape) {
     const bool reduces = s.reduces(stage);
     const int64_t elements = shape.threads * shape.neighbours;
     const auto columns = as_constant(s.extent(loop));
-    auto [step, inside] = s.split(loop, elements, Tail::Mask, {"step", "in_step"});
+    const int64_t vectors = whole && reduces && columns ? vectors_of_step(*columns / elements) : 1;
+    auto [step, in_step] = s.split(loop, elements * vectors, Tail::Mask, {"step", "in_step"});
+    Loop inside = in_step;
+    if (vectors > 1) {
+        const auto [vector, in_vector] = s.split(in_step, elements, {"vector", "in_vector"});
+        s.unroll(vector);
+        inside = in_vector;
+    }
     auto [share, element] = s.split(inside, shape.neighbours, {"share", "element"});
     s.bind(share, thread);
     if (shape.neighbours > 1 && reduces) s.unroll(element);
     if (shape.neighbours > 1 && !reduces) s.bind(element, tw::vector);
-    if (whole && columns && *columns > elements && *columns % elements != 0) s.cut(step, where_partial(stage));
+    if (whole && columns && *columns > elements * vectors && *columns % (elements * vectors) != 0)
+        s.cut(step, where_partial(stage));
 }
 
 /// Whether combining two values divides, as running means do by their counts.
@@ -69,7 +86,11 @@ Parts in_parts(Schedule& s, const StageRef& stage, const RowThreads& shape) {
     const int64_t all = (columns + vectors - 1) / vectors;
     const int64_t most = std::max(most_vectors, terms_of_part / shape.neighbours);
     int64_t together = std::clamp<int64_t>(all, 1, most);
-    while (all < most_vectors * most && all % together != 0) --together;  // of many, few are left over
+    if (all < most_vectors * most) {  // of many, few are left over
+        while (all % together != 0 && together > most / 2) --together;
+        const int64_t parts = (all + most - 1) / most;
+        if (all % together != 0) together = (all + parts - 1) / parts;
+    }
     auto [step, in_step] = s.split(s.reduce(stage), vectors * together, Tail::Mask, {"step", "in_step"});
     auto [vector, in_vector] = s.split(in_step, vectors, {"vector", "in_vector"});
     auto [share, element] = s.split(in_vector, shape.neighbours, {"share", "element"});
@@ -163,7 +184,9 @@ RowThreads fewer_threads(const Schedule& s, const std::vector<Stage>& stages, co
     const int64_t columns = columns_of(s, stages);
     if (columns == 0 || (!divides && !given.keep)) return shape;
     const int64_t each = divides && !kept ? terms_of_means : most_kept;
-    constexpr int64_t lanes = 32, least_of_means = 4;
+    // What lanes read side by side is whole sectors, however narrow each one's part is.
+    constexpr int64_t lanes = 32, least_vectors = 4, least_elements = 16;
+    const int64_t least_of_means = std::max(least_vectors, least_elements / given.neighbours);
     const int64_t least = kept ? divides ? lanes : given.threads : divides ? least_of_means : lanes;
     if (divides) shape.threads = std::min<int64_t>(shape.threads, 256);
     while (shape.threads > least && shape.threads / 2 * each >= columns) shape.threads /= 2;

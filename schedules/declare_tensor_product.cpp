@@ -1,9 +1,8 @@
 // What a product on tensor cores is: operands as they are stored, sums, and what is made of them.
 #include <algorithm>
-#include <cmath>
 #include <functional>
-#include <numeric>
 
+#include "schedules/product_cycles.h"
 #include "schedules/tensor_product.h"
 #include "schedules/whole_tiles.h"
 
@@ -160,56 +159,17 @@ bool keeps_together(const WarpgroupTiles& tiles, const TensorProductShape& shape
     return shape.row_terms == RowTerms::All || rows_of_block % tiles.block_m == 0;
 }
 
-namespace {
-
-constexpr double bytes_a_cycle = 1800, launch = 3500;  // of kernels that copy
-
-/// Cycles that a copy of so many bytes takes, which are read and written.
-double copied_cycles(double bytes) { return launch + 2 * bytes / bytes_a_cycle; }
-
-/// Whether operands that wgmma takes only with terms side by side are worth a copy: cycles of the product without it
-/// and with it, at what tensor cores were seen to do. The other operand must be copied, too, if its rows are no whole
-/// pieces.
-bool wants_turned_terms(const TensorProductShape& s) {
-    if (takes_any_side(s.operand) || (!s.transpose_a && s.transpose_b)) return false;
-    const bool is_byte = bytes_of(s.operand) == 1;
-    const double by_warps = is_byte ? 1.5e5 : 1.2e5, by_warpgroups = is_byte ? 6e5 : 2e5, sure = 1.3;
-    const double batch = as_double(std::max<int64_t>(s.batch, 1)),
-                 work = 2 * batch * as_double(std::max<int64_t>(s.m, 128)) * as_double(std::max<int64_t>(s.n, 64)) *
-                        as_double(s.k);
-    const bool is_odd = s.k * bytes_of(s.operand) % piece_bytes != 0;
-    auto copied = [&](int64_t rows) { return copied_cycles(batch * as_double(rows * s.k) * bytes_of(s.operand)); };
-    const double cost = (s.transpose_a || is_odd ? copied(s.m) : 0) + (!s.transpose_b || is_odd ? copied(s.n) : 0);
-    return work * (1 / by_warps - 1 / by_warpgroups) > sure * cost;
-}
-
-}  // namespace
-
-bool wants_copied_operands(const TensorProductShape& shape) {
-    constexpr int64_t least = 256;  // rows and columns for which each element is read often enough
-    constexpr double tile = 128, cached = 50e6;
-    constexpr double cycles_of_warp = 18.0 / 132;
-    const Stored s = stored(shape);
-    const double bytes = bytes_of(shape.operand), batch = as_double(std::max<int64_t>(shape.batch, 1));
-    // So few leave nothing to do but to read the matrix once.
-    if (std::min(shape.m, shape.n) <= (bytes > 1 ? 16 : 8)) return false;
-    // Cycles that copies of pieces take beyond those of 16 bytes, and that the longer rows take.
-    double gain = 0, cost = 0, moved = 0;
-    auto add = [&](const int64_t(&rows)[2], int64_t other_extent) {
-        const int64_t piece = std::gcd(piece_bytes, rows[1] * bytes_of(shape.operand));
-        if (piece == piece_bytes) return;
-        const double all = as_double(rows[0]) * as_double(rows[1]) * bytes * batch;
-        const double times = std::ceil(as_double(other_extent) / tile);
-        gain += all * times / 32 * cycles_of_warp * (1 / as_double(piece) - 1 / as_double(piece_bytes));
-        cost += copied_cycles(all);
-        moved += all;
+double copy_cycles(const TensorProductShape& shape) {
+    if (!shape.copy_operands) return 0;
+    const TensorProductShape read = with_read_transposes(shape);
+    const Stored own = stored(shape);
+    const int64_t bytes = bytes_of(shape.operand), batch = std::max<int64_t>(shape.batch, 1);
+    // Whole rows are read where they lie, with zeros below the last one.
+    auto of = [&](const int64_t(&extents)[2], bool turns) {
+        if (!turns && extents[1] * bytes % piece_bytes == 0) return 0.0;
+        return copied_cycles(as_double(batch * extents[0] * extents[1] * bytes));
     };
-    add(s.a, shape.n);
-    add(s.b, shape.m);
-    if (wants_turned_terms(shape)) return true;
-    // Measured: short rows of blocks wait for pieces longer than these cycles say. Larger copies go through memory.
-    const double sure = moved > cached ? 1 : 0.6;
-    return gain > 0 && (std::min(shape.m, shape.n) >= least || gain > sure * cost);
+    return of(own.a, read.transpose_a != shape.transpose_a) + of(own.b, read.transpose_b != shape.transpose_b);
 }
 
 TensorProduct declare_tensor_product(const TensorProductShape& whole) {

@@ -5,6 +5,7 @@
 #include "schedules/halo_images.h"
 #include "schedules/loading_roles.h"
 #include "schedules/multiprocessor.h"
+#include "schedules/sum_of_parts.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -121,9 +122,7 @@ void schedule_halo_of_terms(Schedule& s, const HaloConvolution& c, const HaloTil
     if (tiles.parts > 1) {
         const int64_t each = require_constant(s.extent(places)) / tiles.parts;
         sums = s.rfactor(result, s.split(places, each, {"part", "in_part"})[0]);
-        auto [block, inside] = s.split(s.fuse(s.data_loops(result), "all"), 256, Tail::Mask, {"block", "t"});
-        s.bind(block, grid.x);
-        s.bind(inside, thread);
+        schedule_sum_of_parts(s, result, tiles.parts);
         places = s.reduce(sums);
         outer.push_back(s.data_loops(sums)[0]);
     }

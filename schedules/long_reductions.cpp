@@ -19,7 +19,8 @@ constexpr int64_t least_terms = 8;       // a thread: loads that it can have in 
 constexpr int64_t most_of_block = 4;     // vectors of a thread that cost less than the launch of a second kernel
 constexpr int64_t few_blocks = 264;      // two for each multiprocessor of a large GPU: below, each has fewer terms
 
-constexpr int64_t most_rows = 32;  // a thread, that its block reduces alone
+constexpr int64_t most_rows = 64;             // a thread, that its block reduces alone
+constexpr int64_t blocks_of_one_round = 198;  // of these rows: what they load keeps memory busy
 // Of rows that are no whole vectors: the same sectors are read by one warp, soon after each other, by many blocks of
 // few rows; measured on an H200, of 150 to 33088 rows of 301 to 60412 columns.
 constexpr int64_t lanes_of_pieces = 8, rows_of_pieces = 16, blocks_of_pieces = 8192, terms_of_pieces = 4;
@@ -92,8 +93,10 @@ ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours, 
     const bool in_pieces = columns % neighbours != 0;
     if (in_pieces) shape.lanes = lanes_of_pieces, shape.rows = rows_of_pieces;
     // Blocks enough without chunks, each of few rows: narrow tiles spare the second kernel.
-    const ColumnThreads narrow{.lanes = 8, .rows = 32, .neighbours = neighbours, .chunk = rows};
-    if (rows <= narrow.rows * most_rows && columns * others >= narrow.lanes * neighbours * few_blocks) return narrow;
+    ColumnThreads narrow{.lanes = 8, .rows = 32, .neighbours = neighbours, .chunk = rows};
+    if (rows > narrow.rows * most_rows / 2) narrow.steps = least_terms;  // however many rows there are
+    if (rows <= narrow.rows * most_rows && columns * others >= narrow.lanes * neighbours * blocks_of_one_round)
+        return narrow;
     while (shape.lanes > 8 && shape.lanes / 2 * neighbours >= columns) shape.lanes /= 2, shape.rows *= 2;
     shape.rows = std::min<int64_t>(shape.rows, 16);
     int64_t tiles =

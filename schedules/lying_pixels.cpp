@@ -7,6 +7,7 @@
 #include "dsl/stage.h"
 #include "schedules/convolution.h"
 #include "schedules/loading_roles.h"
+#include "schedules/sum_of_parts.h"
 #include "schedules/unit_product.h"
 #include "schedules/whole_tiles.h"
 #include "schedules/window_terms.h"
@@ -248,9 +249,7 @@ void schedule_sum_of_images(Schedule& s, const LyingPixels& product) {
     if (tiles.parts > 1) {
         const Loop images = s.all_loops(sums)[2];
         sums = s.rfactor(product.sums, s.split(images, product.shape.batch / tiles.parts, {"part", "image"})[0]);
-        auto [block, inside] = s.split(s.fuse(s.data_loops(product.sums), "all"), 256, Tail::Mask, {"block", "t"});
-        s.bind(block, grid.x);
-        s.bind(inside, thread);
+        schedule_sum_of_parts(s, product.sums, tiles.parts);
         blocks.push_back(s.data_loops(sums)[0]);
     }
     const std::vector<Loop> data = s.data_loops(sums);

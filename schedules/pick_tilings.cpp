@@ -63,7 +63,7 @@ void pick_threads(const Tensor& c, ProductTiles& tiles) {
                                           {64, 128, 8},
                                           {128, 128, 8}}) {
         ProductTiles other = rule;
-        other.block_m = m, other.block_n = n, other.thread_m = other.thread_n = of_thread;
+        other.block_m = m, other.block_n = n, other.thread_m = other.thread_n = of_thread, other.blocks = 1;
         for (const int64_t parts : std::set<int64_t>{1, rule.split_k}) {
             other.split_k = parts;
             options.push_back(tiling_text(other));

@@ -1,6 +1,6 @@
 #include "schedules/product.h"
 
-#include <algorithm>
+#include <numeric>
 
 #include "dsl/simplify.h"
 #include "schedules/require_sizes.h"
@@ -40,13 +40,13 @@ Product declare_product(const ProductShape& shape) {
 
 namespace {
 
-/// One side of the tile: block, repetitions, threads, and chunks of up to 4 neighbouring elements.
+/// One side of the tile: block, repetitions, threads, and chunks of neighbouring elements.
 struct Side {
     Loop block, repeat, thread, chunk;
 };
 
-Side tile_side(Schedule& s, Loop loop, const std::string& name, int64_t block, int64_t per_thread) {
-    int64_t chunk = std::min<int64_t>(per_thread, 4), threads = block / per_thread;
+Side tile_side(Schedule& s, Loop loop, const std::string& name, int64_t block, int64_t per_thread, int64_t most) {
+    const int64_t chunk = std::gcd(per_thread, most), threads = block / per_thread;
     auto [outer, inside] = s.split(loop, block, Tail::Mask, {"block_" + name, "tile_" + name});
     auto [repeat, part] = s.split(inside, threads * chunk, {"repeat_" + name, "part_" + name});
     auto [thread_loop, chunk_loop] = s.split(part, chunk, {"thread_" + name, name + "_inner"});
@@ -76,7 +76,9 @@ void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tenso
                    {"thread_m", tiles.thread_m},
                    {"thread_n", tiles.thread_n},
                    {"stages", tiles.stages},
-                   {"split_k", tiles.split_k}},
+                   {"split_k", tiles.split_k},
+                   {"blocks", tiles.blocks},
+                   {"chunk_n", tiles.chunk_n}},
                   where);
     std::vector<Loop> outer = s.data_loops(c);
     const Loop i = outer[outer.size() - 2], j = outer.back();
@@ -87,8 +89,8 @@ void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tenso
         product = parts;
         outer.insert(outer.begin(), part);
     }
-    Side m = tile_side(s, i, "m", tiles.block_m, tiles.thread_m);
-    Side n = tile_side(s, j, "n", tiles.block_n, tiles.thread_n);
+    Side m = tile_side(s, i, "m", tiles.block_m, tiles.thread_m, 4);
+    Side n = tile_side(s, j, "n", tiles.block_n, tiles.thread_n, tiles.chunk_n);
     auto [ko, ki] = s.split(s.reduce(product), tiles.block_k, Tail::Mask, {"k_outer", "k_inner"});
     std::vector<Loop> order = outer;
     for (Loop loop : {m.block, n.block, m.thread, n.thread, ko, ki, m.repeat, m.chunk, n.repeat, n.chunk})
@@ -102,6 +104,7 @@ void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tenso
     s.stage(product, a, Memory::Shared, ko);
     s.stage(product, b, Memory::Shared, ko);
     if (tiles.stages > 1) s.pipeline(ko, {.stages = tiles.stages});
+    if (tiles.blocks > 1) s.occupancy(product, tiles.blocks);
     if (tiles.unroll_k) s.unroll(ki);
     for (Loop loop : {m.repeat, m.chunk, n.repeat, n.chunk}) s.unroll(loop);
 }

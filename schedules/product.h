@@ -30,16 +30,19 @@ struct ProductTiles {
     int stages = 2;         ///< of the pipeline over k
     bool unroll_k = false;  ///< all block_k steps of a tile
     int64_t split_k = 1;    ///< parts of k, each by blocks of its own; a second kernel adds them in order
+    int blocks = 1;         ///< side by side on a multiprocessor: a thread has its share of the registers
+    int64_t chunk_n = 4;    ///< columns of a thread that lie side by side, or thread_n where those are fewer
 };
-/// Those that take least by a model of the time (seconds_of in schedules/product_tiles.h), of a thread at most so many
-/// sums.
+/// Those of product_space (schedules/product_space.h) that take least by a model of the time (seconds_of in
+/// schedules/product_tiles.h), of a thread at most so many sums.
 ProductTiles product_tiles(const ProductShape& shape, const Target& target, int64_t most_sums = 128);
 
 /// Schedules any reduction with one reduce axis whose terms are made of an element of `a` and one of `b`: `c` over
 /// (m, n), or over (others.., m, n), where blocks take a pair of matrices each.
 /// Extents need not divide; thread_m divides block_m and thread_n block_n. Each thread computes thread_m x thread_n
 /// elements as chunks of 4, so that shared reads are 16 bytes wide and free of bank conflicts (the layout that CUTLASS
-/// calls SIMT warp tiles, without its warp level).
+/// calls SIMT warp tiles, without its warp level). Of columns that are not aligned to 16 bytes, smaller chunks leave
+/// together with those of a thread's neighbours.
 void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const ProductTiles& tiles,
                       TW_HERE);
 

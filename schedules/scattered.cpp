@@ -130,7 +130,7 @@ void schedule_fill(Schedule& s, const StageRef& stage, std::source_location wher
 ScatteredWay scattered_way(int64_t terms, int64_t rows, int64_t width) {
     // Instructions of warps: each element compares its row with each term's; or each row looks for its first and last
     // term, and passes those of other rows between, of terms in any order, which its warp does one behind the other.
-    // Sorting takes eleven kernels, in which a large GPU issues so many.
+    // Sorting takes at most nine kernels, in which a large GPU issues so many.
     constexpr double of_a_comparison = 6, of_a_term = 10, of_sorting = 2.5e7;
     constexpr double most_terms = 2048, most_in_series = 20;
     const double n = static_cast<double>(terms), v = static_cast<double>(rows), w = static_cast<double>(width);

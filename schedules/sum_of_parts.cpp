@@ -1,22 +1,53 @@
 #include "schedules/sum_of_parts.h"
 
+#include <numeric>
+
 #include "schedules/whole_tiles.h"
 
 namespace tw::schedules {
+namespace {
+
+constexpr int64_t most_of_thread = 4;  // f32 that 16 bytes hold
+
+/// Elements that each thread adds: blocks that begin took longer than the parts of one element a thread did. Where
+/// that leaves too few threads, fewer.
+int64_t elements_of_thread(int64_t elements, int64_t multiprocessors) {
+    constexpr int64_t threads_wanted = 128;  // of a multiprocessor
+    int64_t of_thread = most_of_thread;
+    while (of_thread > 1 && elements / of_thread < threads_wanted * multiprocessors) of_thread /= 2;
+    return of_thread;
+}
+
+/// Of extents that are named sizes, as if they were one.
+int64_t elements_of(const Schedule& s, const Tensor& c) {
+    int64_t elements = 1;
+    for (Loop loop : s.data_loops(c)) elements *= as_constant(s.extent(loop)).value_or(1);
+    return elements;
+}
+
+}  // namespace
 
 void schedule_sum_of_parts(Schedule& s, const Tensor& c, int64_t parts) {
-    constexpr int64_t at_once = 8;
+    constexpr int64_t at_once = 8, threads = 256;
     const bool few = parts <= at_once;
-    auto [block, inside] = s.split(s.fuse(s.data_loops(c), "all"), few ? 128 : 32, Tail::Mask, {"block", "t"});
+    const int64_t elements = elements_of(s, c), of_thread = elements_of_thread(elements, s.target().multiprocessors),
+                  together = std::gcd(elements, of_thread),  // each part begins at a multiple of so many
+        of_step = (few ? threads : threads / at_once) * together;
+    auto [block, step, inside, element] =
+        s.split(s.fuse(s.data_loops(c), "all"), {of_step * of_thread / together, of_step, together}, Tail::Mask,
+                {"block", "step", "t", "element"});
     if (few) {
+        s.order({block, inside, s.reduce(c), step, element});
         s.unroll(s.reduce(c));
     } else {
         auto [turn, warp_of] = s.split(s.reduce(c), at_once, Tail::Mask, {"turn", "share"});
-        s.order({block, warp_of, inside, turn});
+        s.order({block, warp_of, inside, turn, step, element});
         s.bind(warp_of, thread);
     }
     s.bind(block, grid.x);
     s.bind(inside, thread);
+    s.unroll(step);
+    if (together > 1) s.bind(element, vector);
 }
 
 Stage split_sum(Schedule& s, const Tensor& c, int64_t length) {

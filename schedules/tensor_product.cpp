@@ -11,55 +11,12 @@
 #include "schedules/sum_of_parts.h"
 #include "schedules/thin_product.h"
 #include "schedules/transposed.h"
-#include "schedules/tuned_records.h"
 #include "schedules/unit_product.h"
-#include "schedules/warp_space.h"
 #include "schedules/warpgroup_space.h"
 #include "schedules/whole_tiles.h"
 #include "support/error.h"
 
 namespace tw::schedules {
-
-namespace {
-
-/// Of few terms, all that is left is to store: small tiles, of which a multiprocessor has many, begin and end side by
-/// side. In the spaces of five products of 1 to 11 terms on an H200, four took 1.13 to 1.6 times as long by the tiles
-/// that are best for more; these were 0 to 7 % behind the best.
-bool sums_few_terms(const TensorProductShape& shape) {
-    constexpr int64_t most_terms = 16, least_rows = 32, least_columns = 128, together = 8;
-    const int64_t columns = shape.activation == Activation::SwiGlu ? shape.n / 2 : shape.n;
-    return shape.k <= most_terms && shape.m >= least_rows && columns >= least_columns && bytes_of(shape.operand) == 2 &&
-           columns * bytes_of(shape.result) % together == 0;
-}
-TensorTiles tiles_of_few_terms(const TensorProductShape& shape) {
-    return {.block_m = 32,
-            .block_n = 128,
-            .block_k = 16,
-            .warp_m = 32,
-            .warp_n = 32,
-            .stages = 2,
-            .stage_result = bytes_of(shape.result) <= 2};
-}
-
-}  // namespace
-
-ProductTiling best_tiling(const TensorProductShape& shape, const Target& target) {
-    if (auto tuned = tuned_tiling(shape, target)) return *tuned;
-    if (sums_few_terms(shape)) return tiles_of_few_terms(shape);
-    const bool by_warpgroups = takes_warpgroups(shape, target);
-    const WarpgroupTiles warpgroups =
-        by_warpgroups ? warpgroup_tiles(with_read_transposes(shape), target) : WarpgroupTiles{};
-    if (is_thin(shape)) {
-        const ThinTiles thin = thin_tiles(shape, target);
-        const double others = by_warpgroups ? predicted_cycles(warpgroups, with_read_transposes(shape), target)
-                                            : predicted_cycles(tensor_tiles(shape, target), shape, target);
-        // The best of many tiles of warps is one of those that the model likes too well.
-        const double sure = by_warpgroups ? 1 : 1.2;
-        if (predicted_cycles(thin, shape, target) < sure * others) return thin;
-    }
-    if (by_warpgroups) return warpgroups;
-    return tensor_tiles(shape, target);
-}
 
 namespace {
 

@@ -58,8 +58,10 @@ struct TensorProduct {
     bool growing = false;                   ///< later rows sum more terms
 };
 TensorProduct declare_tensor_product(const TensorProductShape& shape);
-/// Whether such copies pay: rows that start anywhere allow no wide and no asynchronous access, and terms of 8 and of 32
-/// bits that do not lie side by side no wgmma.
+/// Clock cycles of an H200 that kernels take which make such copies; 0 where there are none.
+double copy_cycles(const TensorProductShape& shape);
+/// Whether such copies pay, by the models of an H200's time: rows that start anywhere allow no wide and no asynchronous
+/// access, and terms of 8 and of 32 bits that do not lie side by side no wgmma.
 bool wants_copied_operands(const TensorProductShape& shape);
 /// The product with the transposes of what it reads: of a and b, or of their copies.
 TensorProductShape with_read_transposes(TensorProductShape shape);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "schedules/product_cycles.h"
 #include "schedules/require_sizes.h"
 #include "schedules/sum_of_parts.h"
 #include "schedules/whole_tiles.h"
@@ -200,7 +201,7 @@ double predicted_cycles(const ThinTiles& t, const TensorProductShape& shape, con
     const double moved = elements * bytes_of(shape.operand) + extent * vectors * batch * bytes_of(shape.result);
     const double cycles = 2500 + std::max({busy, moved / 2000, as_double(rounds * steps) * latency});
     if (t.split_k == 1) return cycles;
-    return cycles + 4000 + extent * vectors * batch * as_double(t.split_k) * 8 / 1700;
+    return cycles + 4000 + added_cycles(extent * vectors * batch * as_double(t.split_k));
 }
 
 void schedule_tensor_product(Schedule& s, const TensorProduct& p, const ThinTiles& tiles, std::source_location where) {

@@ -132,8 +132,9 @@ std::optional<TiledProduct> product_of_threads(const Tensor& c, const Target& ta
         return TiledProduct{c, factors->a, factors->b, ProductTiling(*thin)};
     // Terms that are no products take registers of their own.
     constexpr int64_t most_sums = 128, most_of_other_terms = 64;
-    return TiledProduct{c, factors->a, factors->b,
-                        product_tiles(factors->shape, target, factors->is_plain ? most_sums : most_of_other_terms)};
+    ProductTiles tiles = product_tiles(factors->shape, target, factors->is_plain ? most_sums : most_of_other_terms);
+    if (!factors->is_plain || bytes_of(factors->a.type()) > 4) tiles.blocks = 1;  // counted on for f32 alone
+    return TiledProduct{c, factors->a, factors->b, tiles};
 }
 
 std::optional<TiledProduct> column_reduction(const Tensor& c) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "schedules/product_cycles.h"
 #include "schedules/tensor_product_space.h"
 #include "schedules/warp_space.h"
 #include "schedules/whole_tiles.h"
@@ -15,18 +16,17 @@ constexpr double lanes = 32, sector_bytes = 32;
 constexpr int64_t sums_bytes = 4;
 
 // Of all multiprocessors together, a cycle.
-constexpr double arriving_bytes = 3333, bytes_of_memory = 2200, cache_holds = 94e6, copied_bytes = 1800;
+constexpr double arriving_bytes = 3333, bytes_of_memory = 2200, cache_holds = 94e6;
 // Of one multiprocessor.
 constexpr double read_bytes = 109;    // of shared memory, by warps
 constexpr double least_warps = 2.55;  // beside which half of the multiplications are reached
-constexpr double launch = 3250, launch_copy = 3500, between_parts = 1850, bytes_of_parts = 1290;
+constexpr double launch = 3250, between_parts = 1850;
 
 /// The product as the kernel reads it: rows of one expert are a matrix of a batch, copied rows are whole pieces.
 struct Reading {
     double m, n, k, batch, bytes, matrices_b;
     bool across_a, across_b;  ///< whose terms do not lie side by side
     int64_t row_a, row_b;     ///< bytes side by side
-    double copies = 0;        ///< cycles before
 };
 
 Reading reading_of(const TensorProductShape& s) {
@@ -43,15 +43,8 @@ Reading reading_of(const TensorProductShape& s) {
               (s.transpose_a ? m : s.k) * bytes,
               (s.transpose_b ? s.k : s.n) * bytes};
     if (!s.copy_operands) return r;
-    const bool turns = bytes != 2;
-    auto copy = [&](int64_t& row, bool& across, double rows) {
-        if (row % piece_bytes != 0 || (turns && across))
-            r.copies += launch_copy + 2 * rows * r.k * r.batch * r.bytes / copied_bytes;
-        row = rounded_up(row, piece_bytes);
-        if (turns) across = false;
-    };
-    copy(r.row_a, r.across_a, r.m);
-    copy(r.row_b, r.across_b, r.n);
+    for (int64_t* row : {&r.row_a, &r.row_b}) *row = rounded_up(*row, piece_bytes);
+    if (bytes != 2) r.across_a = r.across_b = false;
     return r;
 }
 
@@ -96,12 +89,6 @@ double blocks_side_by_side(const TensorTiles& t, const TensorProductShape& shape
     const double by_registers = std::floor(registers_of_all / (registers * lanes * warps)),
                  by_memory = as_double(target.shared_bytes / std::max<int64_t>(shared_bytes_of(t, shape), 1));
     return std::max(1.0, std::min({by_registers, by_memory, std::floor(most_warps / warps), most_blocks}));
-}
-
-/// What takes so many cycles each, at the same time: the longest, and some of those that are nearly as long.
-template <class... Cycles>
-double together(Cycles... cycles) {
-    return std::sqrt(std::sqrt(((cycles * cycles * cycles * cycles) + ...)));
 }
 
 /// Of a result, or of parts of its sums.
@@ -199,9 +186,9 @@ double predicted_cycles(const TensorTiles& t, const TensorProductShape& shape, c
     const double of_result = bytes_of(shape.result) * (shape.activation == Activation::SwiGlu ? 0.5 : 1),
                  result = r.batch * r.m * r.n * of_result;
     const double memory = (bytes_read(t, r, tiles_m, tiles_n, at_once) + result) / bytes_of_memory;
-    const double cycles = together(busy, cached, memory) + launch + r.copies;
+    const double cycles = together(busy, cached, memory) + launch + copy_cycles(shape);
     if (t.split_k == 1) return cycles;
-    return cycles + between_parts + r.m * r.n * r.batch * parts * 8 / bytes_of_parts;
+    return cycles + between_parts + added_cycles(r.m * r.n * r.batch * parts);
 }
 
 }  // namespace tw::schedules

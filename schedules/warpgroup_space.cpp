@@ -11,9 +11,8 @@ namespace {
 constexpr int64_t shared_bytes = 232448 - 4096;  // of a block, but for barriers and gaps
 constexpr int64_t line_bytes = 128;
 constexpr int most_stages = 12;
-constexpr int64_t shortest_part = 512;                      // terms of the sum for which a part pays
-constexpr int64_t most_split_columns = 192;                 // of instructions whose rows run along n
-constexpr int threads_of_group = 128, most_threads = 3968;  // of a cluster, all of which the emulator runs at once
+constexpr int64_t shortest_part = 512;       // terms of the sum for which a part pays
+constexpr int64_t most_split_columns = 192;  // of instructions whose rows run along n
 
 int64_t stage_bytes(const WarpgroupTiles& t, const TensorProductShape& shape) {
     return (t.block_m + t.block_n) * t.block_k * bytes_of(shape.operand);
@@ -91,22 +90,25 @@ std::vector<WarpgroupTiles> groupings(const WarpgroupTiles& t, const TensorProdu
                 const bool alternates = turns == 1 || (t.warpgroups == 1 && !t.swap && !at_once),
                            fours = turns < 4 || (computes && cluster * columns == 1 && !exact_terms(shape) &&
                                                  t.block_m * t.block_n <= 64 * 128);
-                // Those that load have warps of their own, in a group of four.
-                const int threads = (t.warpgroups * turns + 1) * threads_of_group * cluster * columns;
-                if (threads > most_threads) continue;
+                if (cluster * columns > most_blocks_of_cluster(grouped)) continue;
                 if (cluster * columns <= (at_once ? 8 : 2) && alternates && fours && shares_loads(grouped, shape))
                     result.push_back(grouped);
             }
     return result;
 }
 
-/// One, as many more as fill the multiprocessors, and as many as leave none that loses bits.
+/// One, some more, as many as fill the multiprocessors one, two and three times, and as many as leave none that loses
+/// bits.
 std::vector<int64_t> parts_of_k(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
+    constexpr int64_t most_rounds = 3;
     std::vector<int64_t> parts{1};
     if (!may_split_k(shape)) return parts;
     const int64_t at_once = target.multiprocessors, tiles = blocks_of(t, shape);
-    for (int64_t count : {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64})
-        if (shape.k / count >= shortest_part && tiles < 2 * at_once && tiles * count <= 3 * at_once)
+    std::set<int64_t> counts{2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+    for (int64_t rounds = 1; rounds <= most_rounds; ++rounds)
+        counts.insert(std::clamp<int64_t>(rounds * at_once / std::max<int64_t>(tiles, 1), 2, 64));
+    for (int64_t count : counts)
+        if (shape.k / count >= shortest_part && tiles < 2 * at_once && tiles * count <= most_rounds * at_once)
             parts.push_back(count);
     if (const int64_t most = exact_terms(shape))
         if (const int64_t count = divided(shape.k, most); std::ranges::find(parts, count) == parts.end())
@@ -121,6 +123,12 @@ int fitting_stages(const WarpgroupTiles& t, const TensorProductShape& shape) {
 }
 
 }  // namespace
+
+TileWalk walk_of(int64_t rows, int64_t columns, int64_t raster_group) {
+    const int64_t of_rows = largest_divisor(rows, raster_group), of_columns = largest_divisor(columns, raster_group);
+    const bool by_columns = 2 * of_rows < raster_group && of_columns > of_rows && rows > of_rows;
+    return {by_columns ? of_columns : of_rows, by_columns};
+}
 
 int64_t result_columns(const WarpgroupTiles& t, const TensorProductShape& shape) {
     return shape.activation == Activation::SwiGlu ? t.block_n / 2 : t.block_n;

@@ -10,6 +10,13 @@ namespace tw::schedules {
 /// as fit.
 std::vector<WarpgroupTiles> warpgroup_space(const TensorProductShape& shape, const Target& target);
 
+/// Of how many blocks the emulator runs all threads at once (`FirstAgent` of them). Warps that load are a group of
+/// four.
+inline int most_blocks_of_cluster(const WarpgroupTiles& tiles) {
+    constexpr int threads_of_group = 128, most_threads = 4032;
+    return most_threads / (threads_of_group * (tiles.warpgroups * tiles.ping_pong + 1));
+}
+
 /// How the tiles of a grid are walked: groups of rows of blocks pass through all columns together, or groups of columns
 /// through all rows where rows make no groups.
 struct TileWalk {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "schedules/product_cycles.h"
 #include "schedules/tensor_product.h"
 #include "schedules/warpgroup_space.h"
 #include "schedules/whole_tiles.h"
@@ -143,19 +144,7 @@ double bytes_of_all(const TensorProductShape& shape) {
            ((m + n) * k * bytes_of(shape.operand) + m * columns * bytes_of(shape.result));
 }
 
-/// What takes so many cycles each, at the same time: the longest, and some of those that are nearly as long.
-template <class... Cycles>
-double together(Cycles... cycles) {
-    return std::sqrt(std::sqrt(((cycles * cycles * cycles * cycles) + ...)));
-}
-
 }  // namespace
-
-TileWalk walk_of(int64_t rows, int64_t columns, int64_t raster_group) {
-    const int64_t of_rows = largest_divisor(rows, raster_group), of_columns = largest_divisor(columns, raster_group);
-    const bool by_columns = 2 * of_rows < raster_group && of_columns > of_rows && rows > of_rows;
-    return {by_columns ? of_columns : of_rows, by_columns};
-}
 
 /// At once: multiplications, with what tiles take to begin and end; operands that arrive in a multiprocessor, and in
 /// all of them from the second level of the cache, to which clusters send one request for all; and memory. Products of
@@ -189,7 +178,7 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     const double cycles = together(busy, arrives, cached, memory) + 3170 + (cluster > 1 ? 707 : 0);
     if (t.split_k == 1) return cycles;
     const double parts = as_double(shape.m * shape.n * std::max<int64_t>(shape.batch, 1) * t.split_k);
-    return cycles + 2740 + parts * 8 / 3580;  // which a second kernel adds
+    return cycles + 2740 + added_cycles(parts);  // by a second kernel
 }
 
 }  // namespace tw::schedules

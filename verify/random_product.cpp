@@ -7,6 +7,7 @@
 
 #include "schedules/tensor_product_names.h"
 #include "schedules/tensor_product_space.h"
+#include "schedules/warpgroup_space.h"
 
 namespace tw::fuzz {
 namespace {
@@ -51,8 +52,7 @@ ProductTiling random_tiling(Random& random, const TensorProductShape& shape, con
     tiles->cluster = static_cast<int>(random.between(1, 4));
     tiles->cluster_columns = static_cast<int>(random.between(1, 8 / tiles->cluster));
     if (tiles->warpgroups == 1 && !tiles->swap) tiles->ping_pong = static_cast<int>(random.between(1, 2));
-    // The emulator numbers the threads of a cluster, of all roles, up to 4031.
-    const int most_blocks = 4031 / (128 * (tiles->warpgroups * tiles->ping_pong + 1));
+    const int most_blocks = schedules::most_blocks_of_cluster(*tiles);
     tiles->cluster_columns = std::clamp(most_blocks / tiles->cluster, 1, tiles->cluster_columns);
     for (int halvings = static_cast<int>(random.between(0, 2)); halvings > 0; --halvings)
         if (tiles->block_k * bytes_of(shape.operand) > 32) tiles->block_k /= 2;  // rings turn more often

@@ -80,9 +80,10 @@ def check(family, facts, inputs, outputs):
 
 def judged(family, facts, inputs, got, exact, simple, other):
     """The verdict on one output, from what the formula gives in float64 and in float32, and the yardstick's result."""
-    value, exact, simple = got.double(), exact.double(), simple.to(got.dtype).double()
+    exact = exact.double()
+    value, simple = widened(got, exact, got.dtype), widened(simple, exact, got.dtype)
     compared = exact.isfinite() & ~simple.isinf()
-    scale = largest(exact[compared]) or 1.0
+    scale = largest(exact[compared & (exact.abs() <= beyond(got.dtype))]) or 1.0
     error = distance(value[compared], exact[compared]) / scale
     if has_strays(value, simple, exact, compared):
         error = math.inf
@@ -93,11 +94,31 @@ def judged(family, facts, inputs, got, exact, simple, other):
                   truncation(family, inputs, got.dtype, scale))
     narrow = got.dtype != torch.float32
     if family.yardstick and (narrow or family.yardstick_of_all):
-        measured = distance((other.to(got.dtype) if narrow else other).double()[compared], exact[compared]) / scale
+        measured = distance(widened(other, exact, got.dtype if narrow else other.dtype)[compared],
+                            exact[compared]) / scale
         if math.isfinite(measured):
             allowed = family.allowed * measured if narrow else max(allowed, family.allowed * measured)
     lost = got.dtype.is_floating_point and got.numel() >= FEW and plain_error > MOST_PLAIN_ERROR
     return Verdict(error <= allowed and not lost, error, allowed, lost)
+
+
+def beyond(result_type):
+    """Two ulps beyond the largest number: what is larger overflows in whatever order its terms are added."""
+    if not result_type.is_floating_point:
+        return math.inf
+    return torch.finfo(result_type).max * (1 + torch.finfo(result_type).eps)
+
+
+def widened(values, exact, result_type):
+    """In float64, as rounded to the type: where float64 has a number that may round to infinity, an infinity stands for
+    the nearest to it that does."""
+    values = values.to(result_type).double()
+    if not result_type.is_floating_point:
+        return values
+    info = torch.finfo(result_type)
+    may_round_so = values.isinf() & exact.isfinite() & (values.sign() * exact > info.max * (1 - info.eps))
+    nearest = exact.sign() * exact.abs().clamp(min=info.max * (1 + info.eps / 4))  # half an ulp beyond the largest
+    return torch.where(may_round_so, nearest, values)
 
 
 def has_strays(got, simple, exact, compared):

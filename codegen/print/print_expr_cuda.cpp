@@ -200,6 +200,16 @@ std::string ExprPrinter::call_atomic(BinaryOp op, const std::string& element, co
     return fmt::format("tw::{}(&{}, {});", function, element, argument);
 }
 
+std::string ExprPrinter::call_broadcast(const std::string& value) {
+    vocabulary_.insert("shuffle_from");
+    return fmt::format("tw::shuffle_from({}, 0)", value);
+}
+
+std::string ExprPrinter::call_always() {
+    vocabulary_.insert("always");
+    return "tw::always()";
+}
+
 std::string ExprPrinter::call_rounded_alone(const Expr& cast) {
     const std::string function = cast.type() == bf16 ? "to_bf16_alone" : "to_f16_alone";
     vocabulary_.insert(function);

@@ -31,6 +31,11 @@ public:
     std::string call_barrier(const Expr& id, int threads);
     /// "tw::atomic_add(&total[i], x);" for an element's text
     std::string call_atomic(BinaryOp op, const std::string& element, const Expr& value);
+    /// "tw::shuffle_from(threadIdx.x / 128, 0)", where a warp's lanes have the same value: only so does the compiler know,
+    /// and keeps what follows from it in uniform registers, where descriptors and barriers must be.
+    std::string call_broadcast(const std::string& value);
+    /// "tw::always()", a condition that holds, of which the compiler does not know
+    std::string call_always();
     /// "tw::to_bf16_alone(sum[0])" for a cast from f32
     std::string call_rounded_alone(const Expr& cast);
     /// "float", "tw::bf16", "long long"

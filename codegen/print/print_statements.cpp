@@ -78,7 +78,11 @@ public:
                 start += fmt::format(", {} = {}", end, extent);
             }
             std::string counted = loop.next ? names_.of(loop.next.get(), loop.next->name) : index;
-            body(fmt::format("for ({}; {} < {}; ++{})", start, counted, end, index), loop.body, step);
+            const std::string head = fmt::format("for ({}; {} < {}; ++{})", start, counted, end, index);
+            if (!loop.apart) return body(head, loop.body, step);
+            out_.open(head, step);
+            body(fmt::format("if ({})", exprs_.call_always()), loop.body, step);
+            out_.close();
         });
     }
 
@@ -215,7 +219,8 @@ private:
     void print_inside(const ThreadRole& role) {
         std::string own = role.first ? fmt::format("threadIdx.x - {}", role.first) : "threadIdx.x";
         if (role.turn.defined()) {
-            out_.line(fmt::format("const int {} = {} / {};", declare(role.turn), own, role.threads / role.turns));
+            const std::string turn = fmt::format("{} / {}", own, role.threads / role.turns);
+            out_.line(fmt::format("const int {} = {};", declare(role.turn), exprs_.call_broadcast(turn)));
             own = fmt::format("{} % {}", own, role.threads / role.turns);
         }
         if (role.thread.defined()) out_.line(fmt::format("const int {} = {};", declare(role.thread), own));

@@ -34,8 +34,8 @@ struct Dump {
     }
     void operator()(const ThreadLoop& loop, int step) {
         std::string until = loop.next ? fmt::format(", while {} < {}", loop.next->name, to_string(loop.extent)) : "";
-        line(fmt::format("{} {} < {}{}", loop.unroll ? "unroll" : "for", to_string(loop.variable),
-                         to_string(loop.extent), until),
+        line(fmt::format("{} {} < {}{}{}", loop.unroll ? "unroll" : "for", to_string(loop.variable),
+                         to_string(loop.extent), until, loop.apart ? ", apart" : ""),
              step);
         body(loop.body);
     }

@@ -42,7 +42,8 @@ struct ThreadBlock {
 /// `rolled`: not at all, as its body is already as many copies as registers allow. If `ends_at` is positive, the body
 /// begins with let x = variable * step + first, and the extent is the number of such x below it. With `next`, a
 /// register that is the same in all threads, the loop ends as soon as that is not below the extent: its body begins
-/// with let ticket = next, and sets `next` to a later ticket, so that these grow.
+/// with let ticket = next, and sets `next` to a later ticket, so that these grow. `apart`: the compiler is kept from
+/// doing the arithmetic of several steps together, though they are unrolled.
 struct ThreadLoop {
     Expr variable;
     Expr extent;
@@ -51,6 +52,7 @@ struct ThreadLoop {
     bool rolled = false;
     int64_t ends_at = 0;
     Buffer next = {};
+    bool apart = false;
 };
 struct ThreadIf {
     Expr condition;

@@ -121,6 +121,15 @@ ThreadKernel read_ahead_of_masks(const ThreadKernel& kernel);
 ///     y[i] = sigmoid(2 * x[i])    y[i] = logistic2(-2.885390 * x[i])
 ThreadKernel choose_functions(const ThreadKernel& kernel);
 
+/// Marks unrolled loops that read sums of matrix units between barriers: one step's arithmetic stays behind its barriers.
+///
+///     unroll piece < 4                                  unroll piece < 4, apart
+///       barrier                                           barrier
+///       out[i] = f(sums[piece * 32 + i])                  out[i] = f(sums[piece * 32 + i])
+///       barrier                                           barrier
+///       store a box of out                                store a box of out
+ThreadKernel keep_steps_apart(const ThreadKernel& kernel);
+
 /// Has a kernel that the device starts while the one before it ends wait for that, behind what needs nothing of it, and
 /// let the next one in where that pays: not from long blocks, nor from few that share multiprocessors.
 ///

@@ -95,7 +95,7 @@ bool fills_registers(const std::vector<ThreadStore>& stores) {
     return has_function && held >= most;
 }
 
-Expr replaced(const Expr& expr, const Expr& from, const Expr& to) {
+Expr with_replaced(const Expr& expr, const Expr& from, const Expr& to) {
     return transform(expr, [&](const Expr& node) { return equal(node, from) ? to : Expr(); });
 }
 
@@ -239,7 +239,7 @@ std::vector<ThreadStore> preload(const std::vector<ThreadStore>& stores, const s
         (is_early ? early.arrays : stmts).push_back(make_thread(ThreadDeclare{array}, step));
         Loader{operand, plan, {array, indices}, step}.emit(is_early ? early.loads : stmts);
         Expr value = make_expr(operand.expr.type(), Load{array, indices});
-        for (ThreadStore& store : result) store.value = replaced(store.value, operand.expr, value);
+        for (ThreadStore& store : result) store.value = with_replaced(store.value, operand.expr, value);
     }
     return result;
 }

@@ -35,6 +35,8 @@ TW_INLINE void leave_undefined(int (&d)[N]) {
     for (int i = 0; i < N; ++i) d[i] = (int)0x80000001;
 }
 
+TW_INLINE bool always() { return true; }
+
 TW_INLINE unsigned long long matrix_descriptor(const void* shared, int swizzle, int leading_bytes, int stride_bytes,
                                                int further = 0) {
     const unsigned long long code = swizzle == 128 ? 1 : swizzle == 64 ? 2 : swizzle == 32 ? 3 : 0;

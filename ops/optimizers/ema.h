@@ -7,7 +7,8 @@
 namespace tw::nn {
 
 /// average = decay * average + (1 - decay) * parameter, of each parameter (Polyak, Juditsky: Acceleration of stochastic
-/// approximation by averaging, 1992, with weights that fall off). One operation for each.
+/// approximation by averaging, 1992, with weights that fall off). One operation for all that have at most 2^20
+/// elements, whose averages are parts of one tensor, 64 at most, and one for each other one.
 class Ema {
 public:
     /// Averages begin as copies of the parameters. Throws Error without parameters, if one is undefined, given twice, a
@@ -20,8 +21,14 @@ public:
     const std::vector<Tensor>& averages() const { return averages_; }
 
 private:
+    void average_together(const std::vector<size_t>& together, double decay, std::source_location where);
+
     std::vector<Tensor> parameters_, averages_;
-    std::vector<Overwriting> updates_;
+    struct Update {
+        std::vector<size_t> averages;
+        Overwriting operation;
+    };
+    std::vector<Update> updates_;
 };
 
 }  // namespace tw::nn

@@ -2,24 +2,29 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
+#include "dsl/check_sizes.h"
 #include "ops/operator.h"
+#include "ops/optimizers/side_by_side.h"
 
 namespace tw::nn {
 namespace {
 
 constexpr size_t most_terms = 32;  // pointers that one kernel is given
 
+/// Of all elements of tensors of one dimension, together.
 const Operator& squares() {
     static const Operator op("sum_of_squares", [](const std::vector<tw::Tensor>& in) {
-        std::vector<Axis> axes;
-        std::vector<Operand> at;
-        for (const Expr& extent : in[0].shape()) {
-            axes.push_back(reduce_axis(fmt::format("d{}", axes.size()), extent));
-            at.emplace_back(axes.back());
+        std::vector<Placed> placed;
+        int64_t end = 0;
+        for (const tw::Tensor& tensor : in) {
+            placed.push_back({tensor, end});
+            end += require_constant(tensor.shape()[0]);
         }
-        return compute("sum_of_squares", {}, [&] { return sum(in[0].read(at) * in[0].read(at), axes); });
+        const Axis place = reduce_axis("place", end);
+        return compute("sum_of_squares", {}, [&] {
+            const Expr element = in.size() == 1 ? in[0](place) : element_at(place, placed);
+            return sum(element * element, place);
+        });
     });
     return op;
 }
@@ -56,8 +61,15 @@ Tensor global_norm(const std::vector<Tensor>& gradients, const Tensor& scale) {
 }
 
 Tensor global_norm(const std::vector<Tensor>& gradients) {
+    const NoGrad guard;
     std::vector<Tensor> sums;
-    for (const Tensor& gradient : gradients) sums.push_back(squares()({gradient}));
+    const SideBySide places = side_by_side(gradients);
+    for (const size_t k : places.apart) sums.push_back(squares()({flattened(gradients[k])}));
+    for (const std::vector<size_t>& together : places.together) {
+        std::vector<Tensor> read;
+        for (const size_t k : together) read.push_back(flattened(gradients[k]));
+        sums.push_back(squares()(read));
+    }
     while (sums.size() > most_terms) {
         std::vector<Tensor> totals;
         for (size_t first = 0; first < sums.size(); first += most_terms)

@@ -6,8 +6,8 @@
 
 namespace tw::nn {
 
-/// The square root of the sum of the squares of all elements of all tensors, f32, a scalar in device memory. A kernel
-/// for each tensor, and one for each 32 of their sums.
+/// The square root of the sum of the squares of all elements of all tensors, f32, a scalar in device memory. A sum for
+/// all small tensors, 64 a kernel, one for each other tensor, and one for each 32 of their sums. Off the tape.
 Tensor global_norm(const std::vector<Tensor>& gradients);
 /// Of gradients of a loss that was multiplied by the scale, an f32 scalar: the norm divided by that.
 Tensor global_norm(const std::vector<Tensor>& gradients, const Tensor& scale);

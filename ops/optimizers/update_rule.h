@@ -1,4 +1,4 @@
-// How optimizers move a parameter: expressions of elements, one operation for each parameter.
+// How optimizers move a parameter: expressions of elements, of which an operation has one parameter or several.
 //
 //   UpdateRule rule{.name = "SignSgd", .next = [](const UpdateElements& now) {
 //       return std::vector{now.parameter - now.rate * select(now.gradient > 0.0, 1.0, -1.0)};
@@ -40,19 +40,22 @@ struct SgdOptions {
     double momentum = 0;  ///< 0 keeps no velocity
     bool nesterov = false;
     double weight_decay = 0;
-    double max_norm = 0;  ///< of all gradients together; 0 clips none
+    double max_norm = 0;   ///< of all gradients together; 0 clips none
+    bool together = true;  ///< as of OptimizerOptions (optimizer.h)
 };
 
 struct AdamOptions {
     double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
     double weight_decay = 0;
-    double max_norm = 0;  ///< of all gradients together; 0 clips none
+    double max_norm = 0;   ///< of all gradients together; 0 clips none
+    bool together = true;  ///< as of OptimizerOptions (optimizer.h)
 };
 
 struct LionOptions {
     double beta1 = 0.9, beta2 = 0.99;
     double weight_decay = 0;
-    double max_norm = 0;  ///< of all gradients together; 0 clips none
+    double max_norm = 0;   ///< of all gradients together; 0 clips none
+    bool together = true;  ///< as of OptimizerOptions (optimizer.h)
 };
 
 /// g = gradient + weight_decay * parameter; velocity = momentum * velocity + g; parameter -= rate * velocity, or with

@@ -12,6 +12,12 @@ public:
     AssembledPlan plan(const StepCut& cut) && {
         plan_.apart = cut.apart;
         for (const Tensor& given : graph_.inputs) value_for(given).place = StepValue::Place::Given;
+        for (const InputPart& each : graph_.input_parts) {
+            const int whole = index_of(each.whole);
+            StepValue& part = value_for(each.part);
+            part.part_of = whole;
+            part.offset = each.first * bytes_of(part.type);
+        }
         for (const std::vector<int>& nodes : cut.groups) add_group(nodes);
         for (const Tensor& result : graph_.results) return_result(result);
         for (const auto& [out, in] : graph_.overwrites) replace(out, in);

@@ -34,6 +34,8 @@ private:
             fault("'{}' lies outside of the arena", value.name);
         if (value.place == StepValue::Place::Arena && value.offset % 256 != 0)
             fault("'{}' lies at byte {}, which is no multiple of 256", value.name, value.offset);
+        if (value.part_of >= 0 && value.offset + value.bytes > this->value(value.part_of).bytes)
+            fault("'{}' lies outside of '{}'", value.name, this->value(value.part_of).name);
         if (value.place == StepValue::Place::Replaced && this->value(value.replaces).bytes != value.bytes)
             fault("'{}' replaces '{}' of another size", value.name, this->value(value.replaces).name);
     }
@@ -93,11 +95,11 @@ private:
     }
     void check_replaced(int index) {
         if (value(index).place != StepValue::Place::Replaced) return;
-        const int made = value(index).made;
+        const int made = value(index).made, replaced = value(index).replaces;
         for (size_t g = static_cast<size_t>(made) + 1; g < plan_.groups.size(); ++g)
-            if (std::ranges::count(plan_.groups[g].reads, value(index).replaces) > 0)
-                fault("group {} reads '{}', which '{}' has replaced", g, value(value(index).replaces).name,
-                      value(index).name);
+            for (int read : plan_.groups[g].reads)
+                if (read == replaced || value(read).part_of == replaced)
+                    fault("group {} reads '{}', which '{}' has replaced", g, value(read).name, value(index).name);
     }
 
     int last_use(int index) const {

@@ -24,6 +24,7 @@ struct CapturedStep {
 
     StepPlan planned(Backend& backend, StepOptions options, const Target& target, std::source_location where) const {
         for (const MadeBetween& region : capture.regions()) options.recompute.regions.push_back(region);
+        options.parts = capture.parts();
         return plan_step(declared, target, backend.registry(), options, where);
     }
 };

@@ -123,11 +123,20 @@ private:
             step_.in_place, [&](const auto& pair) { return pair.first.operation().get() == &operation; });
         if (!overwrites && !updates_.contains(&operation)) return;
         updates_.insert(&operation);
+        if (is_view(operation) && schedules::reshaped_from(operation))
+            updates_.insert(viewed(operation).operation.get());
         visit_bodies(operation, [&](const Expr& e) {
             const Read* read = e.as<Read>();
-            if (read && !read->guarded && std::ranges::equal(read->indices, operation.axes, equal))
-                updates_.insert(read->operation.get());
+            if (!read) return;
+            const bool is_own = !read->guarded && std::ranges::equal(read->indices, operation.axes, equal);
+            if (is_own || (overwrites && is_of_part(*read, operation))) updates_.insert(read->operation.get());
         });
+    }
+    /// Whether the operation, one-dimensional, puts together what it reads so: element i - constant.
+    static bool is_of_part(const Read& read, const Operation& operation) {
+        if (operation.axes.size() != 1 || read.indices.size() != 1) return false;
+        const Binary* place = read.indices[0].as<Binary>();
+        return place && place->op == BinaryOp::Sub && equal(place->a, operation.axes[0]) && as_constant(place->b);
     }
 
     bool is_view(const Operation& operation) const {

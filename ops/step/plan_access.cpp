@@ -26,6 +26,9 @@ std::map<int, int> overwriters_of(const StepPlan& plan) {
     std::map<int, int> overwriters;
     for (const StepValue& value : plan.values)
         if (value.place == StepValue::Place::Replaced) overwriters[value.replaces] = value.made;
+    for (size_t v = 0; v < plan.values.size(); ++v)
+        if (const auto whole = overwriters.find(plan.values[v].part_of); whole != overwriters.end())
+            overwriters[static_cast<int>(v)] = whole->second;
     return overwriters;
 }
 

@@ -19,7 +19,7 @@ inline int64_t in_arena(int64_t bytes) { return (bytes + arena_alignment - 1) / 
 
 /// For each value, the groups that read it, in their order.
 std::vector<std::vector<int>> readers_of(const StepPlan& plan);
-/// By input: the group that writes its memory.
+/// By input, and by part of one: the group that writes its memory.
 std::map<int, int> overwriters_of(const StepPlan& plan);
 /// Whether it writes the memory of an input.
 bool overwrites_input(const StepPlan& plan, const StepGroup& group);

@@ -16,11 +16,12 @@ namespace {
 /// The graph in which parts whose schedules refuse are what they are made of, and why they do.
 std::pair<StepGraph, std::vector<std::string>> graph_of(const schedules::Declared& step,
                                                         const std::vector<std::pair<Tensor, Type>>& stored,
-                                                        GroupSchedules& schedules, std::source_location where) {
+                                                        const std::vector<InputPart>& parts, GroupSchedules& schedules,
+                                                        std::source_location where) {
     OpenedParts opened;
     std::vector<std::string> refused;
     while (true) {
-        StepGraph graph = step_graph(step, opened, where);
+        StepGraph graph = step_graph(step, opened, parts, where);
         for (const auto& [tensor, type] : stored) graph.stored[key_of(tensor)] = type;
         const size_t before = opened.size();
         for (size_t node = 0; node < graph.nodes.size(); ++node) {
@@ -61,7 +62,7 @@ public:
         rounded_ = std::move(mixed.rounded);
     }
     void cut() {
-        auto [graph, refused] = graph_of(step_, stored_, schedules_, where_);
+        auto [graph, refused] = graph_of(step_, stored_, options_.parts, schedules_, where_);
         graph.regions = regions_of(regions_, declared_, step_, graph);
         AssembledPlan assembled = assemble_plan(graph, cut_step(graph, schedules_), schedules_);
         const auto values_of = [&](const std::vector<Tensor>& tensors) {

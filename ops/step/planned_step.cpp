@@ -8,6 +8,11 @@
 #include "support/error.h"
 
 namespace tw {
+namespace {
+
+bool is_given_alone(const StepValue& value) { return value.place == StepValue::Place::Given && value.part_of < 0; }
+
+}  // namespace
 
 PlannedStep::PlannedStep(StepPlan plan, std::shared_ptr<Device> device, const std::map<std::string, Buffer>& given,
                          std::source_location where)
@@ -43,14 +48,17 @@ void PlannedStep::find_memory(const std::map<std::string, Buffer>& given, std::s
     for (const StepValue& value : plan_.values) {
         const auto own = given.find(value.name);
         const bool has_own = value.place == StepValue::Place::Given && own != given.end();
-        buffers_.push_back(value.place == StepValue::Place::Arena   ? in_arena(value.offset, value.bytes, value.name)
-                           : has_own                                ? own->second
-                           : value.place == StepValue::Place::Given ? device_->allocate(value.bytes, value.name)
-                                                                    : Buffer());
+        buffers_.push_back(value.place == StepValue::Place::Arena ? in_arena(value.offset, value.bytes, value.name)
+                           : has_own                              ? own->second
+                           : is_given_alone(value)                ? device_->allocate(value.bytes, value.name)
+                                                                  : Buffer());
     }
-    for (size_t v = 0; v < buffers_.size(); ++v)
-        if (const StepValue& value = plan_.values[v]; value.place == StepValue::Place::Replaced)
-            buffers_[v] = buffers_[static_cast<size_t>(value.replaces)];
+    for (size_t v = 0; v < buffers_.size(); ++v) {
+        const StepValue& value = plan_.values[v];
+        if (value.place == StepValue::Place::Replaced) buffers_[v] = buffers_[static_cast<size_t>(value.replaces)];
+        if (value.part_of >= 0 && !buffers_[v])
+            buffers_[v] = buffers_[static_cast<size_t>(value.part_of)].view(value.offset, value.bytes, value.name);
+    }
 }
 
 void PlannedStep::prepare(const std::vector<Executable>& executables,

@@ -80,7 +80,9 @@ void check_constant(const Operation& operation, std::source_location where) {
 
 class Making {
 public:
-    Making(const schedules::Declared& step, const OpenedParts& opened, std::source_location where) : where_(where) {
+    Making(const schedules::Declared& step, const OpenedParts& opened, const std::vector<InputPart>& input_parts,
+           std::source_location where)
+        : where_(where) {
         graph_.parts = StepParts(step.outputs, opened);
         user_check(!step.outputs.empty(), where, "plan_step: no results; name what the step computes");
         graph_.results = step.outputs;
@@ -88,6 +90,9 @@ public:
         for (const OperationRef& operation : operations) check_constant(*operation, where);
         for (const OperationRef& operation : operations)
             if (operation->is_input()) graph_.inputs.emplace_back(operation, 0);
+        std::ranges::copy_if(input_parts, std::back_inserter(graph_.input_parts), [&](const InputPart& each) {
+            return is_read_input(each.part) && is_read_input(each.whole);
+        });
         check_names();
         note_parts(operations);
         for (const OperationRef& operation : operations) add_any(operation);
@@ -98,6 +103,21 @@ public:
 private:
     bool is_result(const OperationRef& operation) const {
         return std::ranges::any_of(graph_.results, [&](const Tensor& r) { return r.operation() == operation; });
+    }
+    bool is_read_input(const Tensor& tensor) const {
+        return std::ranges::any_of(graph_.inputs, [&](const Tensor& input) { return input.same(tensor); });
+    }
+    /// Of its memory: nodes that read the input, or a part of it.
+    std::vector<int> readers_of(const Tensor& in) const {
+        std::vector<int> readers;
+        const auto add_readers = [&](const Tensor& tensor) {
+            if (const auto found = graph_.readers.find(key_of(tensor)); found != graph_.readers.end())
+                readers.insert(readers.end(), found->second.begin(), found->second.end());
+        };
+        add_readers(in);
+        for (const InputPart& each : graph_.input_parts)
+            if (each.whole.same(in)) add_readers(each.part);
+        return readers;
     }
     bool is_of_part(const Operation& operation) const { return graph_.parts.result_of(operation) != nullptr; }
     bool is_seen_through(const OperationRef& operation) const {
@@ -199,20 +219,18 @@ private:
         const int maker = graph_.maker_of(out);
         const bool safe = is_safe(maker, in);
         const int writer = safe ? maker : add_copy(out);
-        for (int reader : graph_.readers[key_of(in)])
+        for (int reader : readers_of(in))
             if (reader != writer) graph_.before.emplace_back(reader, writer);
         graph_.overwrites.emplace_back(Tensor(graph_.nodes[writer].operation, safe ? out.output() : 0), in);
     }
 
     void check_overwrite(const Tensor& out, const Tensor& in) const {
-        const auto is_in = [&](const Tensor& t) { return t.same(in); };
         user_check(out.defined() && in.defined(), where_,
                    "plan_step: one of a pair of tensors, of which the first overwrites the second, is undefined; "
                    "declare it first");
         const std::string asked = fmt::format("plan_step: '{}' overwrites '{}'", out.name(), in.name());
         user_check(graph_.is_result(out), where_, "{}: the first is no result; name it as one", asked);
-        user_check(std::ranges::any_of(graph_.inputs, is_in), where_,
-                   "{}: the second is no input that the step reads; name one", asked);
+        user_check(is_read_input(in), where_, "{}: the second is no input that the step reads; name one", asked);
         user_check(in.type() == out.type() && std::ranges::equal(in.shape(), out.shape(), equal), where_,
                    "{}: {} {} and {} {} differ; a tensor takes the place of one like it", asked, name_of(out.type()),
                    shape_text(out.shape()), name_of(in.type()), shape_text(in.shape()));
@@ -247,7 +265,7 @@ private:
             for (const auto& [first, second] : graph_.before)
                 if (first == node) reach(second);
         }
-        return std::ranges::any_of(graph_.readers[key_of(in)],
+        return std::ranges::any_of(readers_of(in),
                                    [&](int reader) { return reader != maker && behind.contains(reader); });
     }
 
@@ -296,8 +314,9 @@ bool StepGraph::is_result(const Tensor& tensor) const {
     return std::ranges::any_of(results, [&](const Tensor& r) { return r.same(tensor); });
 }
 
-StepGraph step_graph(const schedules::Declared& step, const OpenedParts& opened, std::source_location where) {
-    return Making(step, opened, where).graph();
+StepGraph step_graph(const schedules::Declared& step, const OpenedParts& opened,
+                     const std::vector<InputPart>& input_parts, std::source_location where) {
+    return Making(step, opened, input_parts, where).graph();
 }
 
 }  // namespace tw

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dsl/schedule_options.h"
+#include "ops/input_part.h"
 #include "ops/step/step_parts.h"
 #include "schedules/declared.h"
 
@@ -56,6 +57,9 @@ struct StepGraph {
     /// part of one with what is neither in it nor a result of it.
     std::vector<StepRegion> regions;
 
+    /// Those that the step reads.
+    std::vector<InputPart> input_parts;
+
     /// Views that have all elements of a tensor with memory in its order, and that tensor: they lie where it lies.
     std::map<const Operation*, Tensor> reshaped;
 
@@ -76,6 +80,7 @@ struct StepGraph {
 /// node of its own behind all of these. Throws Error if there are no results, a result is an input, names of inputs and
 /// results are not all different, a shape is no constant or a scalar is read, and if an overwritten tensor is no input
 /// that the step reads, is overwritten twice, or has another shape or type or gaps between its rows.
-StepGraph step_graph(const schedules::Declared& step, const OpenedParts& opened = {}, TW_HERE);
+StepGraph step_graph(const schedules::Declared& step, const OpenedParts& opened = {},
+                     const std::vector<InputPart>& input_parts = {}, TW_HERE);
 
 }  // namespace tw

@@ -12,7 +12,10 @@ std::vector<StepAccess> accesses_of(const StepPlan& plan, const StepGroup& group
             case StepValue::Place::Arena:
                 result.push_back({-1, value.offset, value.offset + value.bytes, writes});
                 break;
-            case StepValue::Place::Given: result.push_back({index, 0, value.bytes, writes}); break;
+            case StepValue::Place::Given:
+                result.push_back(
+                    {value.part_of < 0 ? index : value.part_of, value.offset, value.offset + value.bytes, writes});
+                break;
             case StepValue::Place::Replaced: result.push_back({value.replaces, 0, value.bytes, writes}); break;
         }
     };

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/input_part.h"
 #include "ops/registry.h"
 #include "ops/step/declare_group.h"
 #include "ops/step/mixed_precision.h"
@@ -34,7 +35,8 @@ struct StepValue {
     int64_t bytes = 0;
     Place place = Place::Arena;
     bool is_result = false;
-    int64_t offset = 0;
+    int64_t offset = 0;  ///< in the arena, or of a part in its whole
+    int part_of = -1;    ///< of an input that lies in the memory of another one: the value of that
     int replaces = -1;
     int made = -1;  ///< the group that writes it; -1: given
     int last = -1;  ///< the last group that reads or writes it; -1: none
@@ -99,6 +101,8 @@ struct StepOptions {
     /// Kernels of few blocks run beside others that they have nothing to do with (step_branches.h); else all run one
     /// behind the other.
     bool branches = true;
+    /// Inputs that share memory; those of which one is not read count for nothing.
+    std::vector<InputPart> parts = {};
     /// Sees the step as it is declared, and after each pass.
     std::function<void(const StepStage& stage)> watch = {};
 };

@@ -166,6 +166,23 @@ Tensor Tape::in_memory_of(const Tensor& tensor, const Buffer& part, const std::v
     return result;
 }
 
+Tensor Tape::part_of(const Tensor& whole, int64_t first, const std::vector<int64_t>& shape, const std::string& name) {
+    int64_t bytes = bytes_of(whole.type());
+    for (const int64_t extent : shape) bytes *= extent;
+    Tensor result = in_memory_of(whole, whole.data().view(first * bytes_of(whole.type()), bytes, name), shape, name);
+    result.state_->whole = whole;
+    result.state_->first = first;
+    return result;
+}
+
+void Tape::move_into(const Tensor& leaf, const Tensor& whole, int64_t first) {
+    const Tensor part = part_of(whole, first, leaf.shape(), leaf.name());
+    leaf.backend()->device()->copy(part.data(), leaf.data());
+    leaf.state_->data = part.data();
+    leaf.state_->whole = whole;
+    leaf.state_->first = first;
+}
+
 Tensor Tape::without_tape(const Tensor& tensor) {
     return in_memory_of(tensor, memory_of(tensor), tensor.shape(), tensor.name());
 }

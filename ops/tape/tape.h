@@ -40,6 +40,14 @@ struct Tape {
     /// A tensor of that shape, which no call has made, in a part of the memory of another one.
     static Tensor in_memory_of(const Tensor& tensor, const Buffer& part, const std::vector<int64_t>& shape,
                                const std::string& name);
+    /// The same of elements of a one-dimensional tensor from `first` on, that a step may overwrite as a part of it.
+    static Tensor part_of(const Tensor& whole, int64_t first, const std::vector<int64_t>& shape,
+                          const std::string& name);
+    /// Copies a leaf's elements there, which are its memory from here on. Nobody else has the old one.
+    static void move_into(const Tensor& leaf, const Tensor& whole, int64_t first);
+    /// Undefined of tensors that are no such part; and where in it that begins.
+    static const Tensor& whole_of(const Tensor& tensor) { return tensor.state_->whole; }
+    static int64_t first_in_whole(const Tensor& tensor) { return tensor.state_->first; }
     /// Another tensor of the same memory, which no call has made.
     static Tensor without_tape(const Tensor& tensor);
 };

@@ -78,6 +78,7 @@ State& state_of(const std::shared_ptr<State>& state, const char* what) {
 uint64_t Buffer::pointer() const { return state_of(state_, "buffer").pointer; }
 int64_t Buffer::bytes() const { return state_of(state_, "buffer").bytes; }
 const std::string& Buffer::name() const { return state_of(state_, "buffer").name; }
+bool Buffer::shared() const { return state_.use_count() > 1; }
 bool Buffer::owning() const { return state_of(state_, "buffer").kind == State::Kind::Owned; }
 const std::shared_ptr<Device>& Buffer::device() const { return state_of(state_, "buffer").device; }
 

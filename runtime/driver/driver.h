@@ -75,12 +75,12 @@ struct DeviceProperties {
 class Buffer {
 public:
     Buffer() = default;
-
     explicit operator bool() const { return state_ != nullptr; }
     uint64_t pointer() const;  // as kernels see it; on the emulated device, an address of this process
     int64_t bytes() const;
     const std::string& name() const;
     bool owning() const;  // false for views and for memory of others (Device::wrap)
+    bool shared() const;  // whether another handle has it, too: a copy of this one, a view, a launch
     const std::shared_ptr<Device>& device() const;
 
     void copy_from_host(const void* from, std::source_location where = std::source_location::current()) const;

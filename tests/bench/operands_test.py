@@ -48,6 +48,28 @@ class Verdicts(unittest.TestCase):
             self.assertFalse(self.check(some_infinite, self.changed(right, 7, wrong)).correct, wrong)
         self.assertFalse(self.check(some_infinite, self.changed(right, 8, right[8] + 0.01)).correct)
 
+    def test_numbers_at_the_edge_of_a_type_may_overflow(self):
+        for dtype in (torch.float16, torch.bfloat16, torch.float32):
+            largest, ulp = torch.finfo(dtype).max, torch.finfo(dtype).max * torch.finfo(dtype).eps / 2
+            for sign in (1, -1):
+                for edge, got, correct in (  # in ulps from the largest number; one half of it rounds to infinity
+                        (0.49, math.inf, True), (0.51, largest, True), (0.1, math.inf, True), (40.0, math.inf, True),
+                        (0.51, -math.inf, False), (0.51, math.nan, False), (-9.0, math.inf, False),
+                        (9.0, largest, False), (40.0, largest, False)):
+                    def one_at_the_edge(x, edge=edge):
+                        return self.changed(x.double() * largest * 1.9, 7, sign * (largest + edge * ulp))
+                    right = one_at_the_edge(self.x).to(dtype)
+                    with self.subTest(dtype=dtype, sign=sign, edge=edge, got=got):
+                        self.assertIs(self.check(one_at_the_edge, self.changed(right, 7, sign * got)).correct, correct)
+                        self.assertFalse(self.check(one_at_the_edge, self.changed(right, 8, math.inf)).correct)
+
+    def test_what_overflows_hides_no_errors(self):
+        def one_is_large(x):
+            return self.changed(x.double(), 7, 1e6)
+        right = one_is_large(self.x).half()
+        self.assertTrue(right[7].isinf() and self.check(one_is_large, right).correct)
+        self.assertFalse(self.check(one_is_large, self.changed(right, 8, right[8] + 0.01)).correct)
+
     def test_a_formula_that_loses_its_results_tells_nothing(self):
         def loses(x):
             return (x + 1e9) - 1e9

@@ -152,6 +152,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     tw::setmaxnreg_inc<48>();
     const unsigned long long descriptor = tw::matrix_descriptor(shared.a, 128, 16, 1024);
     tw::leave_undefined(f);
+    if (tw::always()) f[0] += 1.0f;
     tw::wgmma_fence_operand(f);
     tw::wgmma_fence();
     tw::wgmma_m64n8k16_bf16(f, descriptor, descriptor, false);

@@ -65,6 +65,32 @@ TEST(CheckOutput, ALostResultDoesNot) {
     }
 }
 
+/// Numbers at the edge of a type's range round to its largest or to infinity; well inside of it, infinity is wrong, and
+/// so is a number far beyond.
+TEST(CheckOutput, NumbersAtTheEdgeOfATypeMayOverflow) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    for (const auto& [type, largest] : {std::pair{f16, 65504.0}, {bf16, std::ldexp(255, 120)}}) {
+        const Tensor x = input("x", f64, {70}), y = compute("y", {70}, [&](Expr i) { return cast(type, x(i)); });
+        const double ulp = largest * 2 * unit_roundoff(type) / (2 - 2 * unit_roundoff(type));
+        Bindings bindings = random_bindings({y}, 5);
+        HostArray& values = bindings.inputs.at("x");
+        for (int64_t k = 0; k < 70; ++k) values.set({k}, make_value(f64, largest * 0.9 * values.at({k}).real));
+        for (const double sign : {1.0, -1.0})
+            for (const auto& [edge, got, ok] : {std::tuple{0.49, infinity, true},
+                                                {0.51, largest, true},
+                                                {40.0, infinity, true},
+                                                {0.51, -infinity, false},
+                                                {-20.0, infinity, false},
+                                                {40.0, largest, false}}) {
+                values.set({7}, make_value(f64, sign * (largest + edge * ulp)));
+                HostArray results = interpret_plain({y}, bindings)[0];
+                results.set({7}, make_value(type, sign * got));
+                const CheckResult result = check_output(y, bindings, results);
+                EXPECT_EQ(result.ok, ok) << name_of(type) << " " << edge << " " << got << ": " << result.text;
+            }
+    }
+}
+
 TEST(CheckOutput, SamplesLargeOutputs) {
     Tensor x = input("x", f32, {100, 50});
     Tensor y = compute("y", {100, 50}, [&](Expr i, Expr j) { return x(i, j) + 1.0; });

@@ -157,6 +157,7 @@ constexpr Example examples[] = {
     {"narrow_indices", "softmax_300000x8192_bf16"},
     {"read_ahead_of_masks", "convolution_bf16_1x12x12x64_64_3x3_pad1_tilehalo64b32s2t1"},
     {"choose_functions", "gemm_bf16_40x96x72_tb_bias_gelu_tanh_tile32x32x32w16x16s3r"},
+    {"keep_steps_apart", "gemm_bf16_128x128x128_tb_tile64x128x64g1u2s2r64b"},
     {"programmatic_launch", products},
 };
 

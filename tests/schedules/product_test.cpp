@@ -5,6 +5,7 @@
 
 #include "ops/check.h"
 #include "schedules/catalog.h"
+#include "schedules/product_space.h"
 #include "schedules/product_tiles.h"
 #include "tests/ops/on_each_device.h"
 
@@ -33,6 +34,8 @@ struct Draw {
         tiles.block_m = tiles.thread_m * between(1, 13);
         tiles.block_n = tiles.thread_n * between(3, 12);
         tiles.split_k = between(0, 2) ? 1 : between(1, std::clamp<int64_t>(terms / tiles.block_k, 1, 40));
+        tiles.blocks = int(between(1, 2));
+        tiles.chunk_n = int64_t{1} << between(0, 2);
         return tiles;
     }
 
@@ -79,6 +82,19 @@ TEST_P(Products, OfAnyShapeByTheModel) {
     }
 }
 
+// What the tuner may take: the blocks that are asked for fit, too.
+TEST_P(Products, OfAnyShapeInTheSpace) {
+    Draw draw(23);
+    for (int round = 0; round < 14; ++round) {
+        const ProductShape shape = draw.shape(200, round % 2 ? 600 : 20);
+        const std::vector<ProductTiles> space = product_space(shape, device_target());
+        const ProductTiles tiles = space[draw.between(0, int64_t(space.size()) - 1)];
+        SCOPED_TRACE(text_of(shape) + " in " + tiling_text(tiles));
+        Schedule s = product_schedule(declare_product(shape), device_target(), tiles);
+        expect_declared(s, whole_numbers(s, round));
+    }
+}
+
 // Shared tiles that lie partly outside of their tensor, of reductions that are no products: distances, and a maximum,
 // of which zeros are no neutral terms.
 TEST_P(Products, OtherReductionsSideBySide) {
@@ -108,8 +124,10 @@ TEST(ProductTiles, TextIsReadAgain) {
         EXPECT_TRUE(read->unroll_k);
     }
     EXPECT_EQ(tiling_text({.stages = 3, .split_k = 4}), "128x128x16t8x8s3p4");
+    EXPECT_EQ(tiling_text({.blocks = 2, .chunk_n = 1}), "128x128x16t8x8c1s2b2");
     for (const char* text : {"", "128x128x16", "128x128x16t8x8", "128x128x16t3x8s2", "128x128x16t8x7s2",
-                             "0x128x16t8x8s2", "128x128x16t8x8s2p", "128x128x16t8x8s2p0", "512x512x16t8x8s2"})
+                             "0x128x16t8x8s2", "128x128x16t8x8s2p", "128x128x16t8x8s2p0", "128x128x16t8x8s2b0",
+                             "128x128x16t8x8c3s2", "512x512x16t8x8s2"})
         EXPECT_FALSE(parse_product_tiles(text)) << text;
     EXPECT_TRUE(find_library_kernel("product_5x7x9_ta_ab_tile16x16x4t1x1s2p2"));
     EXPECT_FALSE(find_library_kernel("product_5x7x9_ta_ab_tile16x16x4"));

@@ -222,7 +222,7 @@ TEST(SizesOfProducts, AreRefusedWhereTheyMakeNoSense) {
     expect_refusals<P>(
         {.split_k = 2},
         {TW_FIELD(P, block_m), TW_FIELD(P, block_n), TW_FIELD(P, block_k), TW_FIELD(P, thread_m), TW_FIELD(P, thread_n),
-         TW_FIELD(P, stages), TW_FIELD(P, split_k)},
+         TW_FIELD(P, stages), TW_FIELD(P, split_k), TW_FIELD(P, blocks), TW_FIELD(P, chunk_n)},
         [](const P& tiles) { product_schedule(declare_product({.m = 10, .n = 10, .k = 100}), gpu, tiles); });
     const TensorProductShape shape{.m = 256, .n = 256, .k = 256};
     using T = TensorTiles;

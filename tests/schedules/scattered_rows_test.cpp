@@ -98,6 +98,14 @@ TEST_P(ScatteredRowsOfAnyShape, MayBeFew) {
     }
 }
 
+/// Tables of counts that are not compared: of one chunk of rows, or several.
+TEST_P(ScatteredRowsOfAnyShape, MayHaveLargeTables) {
+    for (int round = 0; round < 2; ++round) {
+        check(between(2600, 3400), between(1800, 2048), between(1, 3), f32, "sorted");
+        check(between(300, 900), between(4200, 5600), between(1, 3), f32, "sorted");
+    }
+}
+
 TEST_P(ScatteredRowsOfAnyShape, MayBeEmpty) {
     for (const char* way : {"searched", "sorted", "few_rows", "atomic"}) {
         if (way == std::string("few_rows")) {

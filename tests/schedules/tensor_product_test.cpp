@@ -271,7 +271,7 @@ TEST(TensorProduct, TurnsTermsOfLargeProducts) {
     EXPECT_FALSE(with([](TensorProductShape& s) { s.operand = bf16; }));
     EXPECT_FALSE(with([](TensorProductShape& s) { s.transpose_a = false, s.transpose_b = true; }));
     EXPECT_FALSE(with([](TensorProductShape& s) { s.m = s.n = s.k = 256; }));
-    EXPECT_FALSE(with([](TensorProductShape& s) { s.n = 64; }));  // fp8, whose sums of few terms want more columns
+    EXPECT_FALSE(with([](TensorProductShape& s) { s.m = 64 * 4096, s.n = 8; }));  // 1 GB for eight columns
 }
 
 // Rows that begin anywhere are worth a copy where they are read more than once.
@@ -284,9 +284,44 @@ TEST(TensorProduct, PadsWhatIsReadOften) {
     EXPECT_FALSE(wants_copied_operands(
         {.m = 41, .n = 2929, .k = 22541, .operand = tf32, .transpose_a = true, .transpose_b = true}));
     EXPECT_FALSE(wants_copied_operands({.m = 30000, .n = 8, .k = 30001}));
+    EXPECT_TRUE(wants_copied_operands({.m = 28365,
+                                       .n = 32,
+                                       .k = 2240,
+                                       .operand = i8,
+                                       .result = i32,
+                                       .transpose_a = true,
+                                       .transpose_b = true}));  // 0.071 and 0.244
+    EXPECT_TRUE(wants_copied_operands({.m = 9, .n = 2560, .k = 42304, .transpose_a = true, .transpose_b = true}));
+    // 2.5 GB for 64 columns: 1.90 ms by copies, 1.10 without.
+    EXPECT_FALSE(wants_copied_operands({.m = 30635, .n = 64, .k = 40576, .transpose_a = true, .transpose_b = true}));
     EXPECT_FALSE(wants_copied_operands({.m = 50, .n = 50, .k = 51}));
     EXPECT_TRUE(wants_copied_operands({.m = 2776, .n = 94, .k = 1818}));  // 0.0133 ms instead of 0.0229
     EXPECT_TRUE(wants_copied_operands({.m = 1000, .n = 150, .k = 2046, .transpose_b = true}));  // 0.0115 and 0.0173
+}
+
+// Rows of whole pieces, and terms that wgmma takes, cost no copies, and want none.
+TEST(TensorProduct, CopiesNoWholeRows) {
+    fuzz::Random random(29);
+    int copied = 0;
+    for (int round = 0; round < 200; ++round) {
+        TensorProductShape shape{.m = random.between(1, 4000),
+                                 .n = random.between(1, 4000),
+                                 .k = random.between(1, 4000),
+                                 .operand = std::array{bf16, f16, i8, e4m3, tf32}[round % 5],
+                                 .transpose_a = random.chance(0.5),
+                                 .transpose_b = random.chance(0.5)};
+        for (int64_t* extent : {&shape.m, &shape.n, &shape.k})
+            if (random.chance(0.7)) *extent = (*extent + 15) / 16 * 16;
+        SCOPED_TRACE(fmt::format("{} x {} x {} of {}, transposes {} {}", shape.m, shape.n, shape.k,
+                                 name_of(shape.operand), shape.transpose_a, shape.transpose_b));
+        EXPECT_EQ(copy_cycles(shape), 0);
+        const bool wants = wants_copied_operands(shape), is_taken = takes_warpgroups(shape, target("sm_90a"));
+        EXPECT_FALSE(wants && is_taken);
+        shape.copy_operands = true;
+        EXPECT_EQ(copy_cycles(shape) > 0, !is_taken);
+        copied += wants;
+    }
+    EXPECT_GT(copied, 20);
 }
 
 // By small tiles of warps, whose results lie side by side.

@@ -1,10 +1,7 @@
 // The model of products by warps beside what an H200 measured, and what the rule takes of the space.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <map>
 #include <random>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -12,58 +9,28 @@
 #include "schedules/tensor_product_names.h"
 #include "schedules/tensor_product_space.h"
 #include "schedules/warp_space.h"
+#include "tests/schedules/measured_times.h"
 
 namespace tw::schedules {
 namespace {
 
-struct Measured {
-    TensorTiles tiles;
-    double milliseconds, predicted;
-};
-
-/// By name of the product.
-std::map<std::string, std::vector<Measured>> measured_products() {
-    std::map<std::string, std::vector<Measured>> all;
-    std::ifstream file("tests/schedules/measured_warps.txt");
-    for (std::string line; std::getline(file, line);) {
-        std::istringstream words(line);
-        std::string name, tiling;
-        double milliseconds = 0;
-        if (line.starts_with("#") || !(words >> name >> tiling >> milliseconds)) continue;
-        const TensorTiles tiles = std::get<TensorTiles>(parse_tiling(tiling).value());
+MeasuredTimes measured_products() {
+    return read_measured_times("tests/schedules/measured_warps.txt", [](const auto& name, const auto& tiling) {
         constexpr double cycles_a_millisecond = 1.755e6;
-        const double cycles = predicted_cycles(tiles, parse_tensor_product(name).value().shape, target("sm_90a"));
-        all[name].push_back({tiles, milliseconds, cycles / cycles_a_millisecond});
-    }
-    return all;
+        const TensorTiles tiles = std::get<TensorTiles>(parse_tiling(tiling).value());
+        const TensorProductShape shape = parse_tensor_product(name).value().shape;
+        return predicted_cycles(tiles, shape, target("sm_90a")) / cycles_a_millisecond;
+    });
 }
 
-// Of each product's tilings, the one that the model expects to be fastest: little slower than the one that was.
 TEST(WarpTime, PrefersWhatWasMeasuredToBeFast) {
-    double regret = 0, worst = 0;
-    const auto all = measured_products();
+    const MeasuredTimes all = measured_products();
     ASSERT_GT(all.size(), 80u);
-    for (const auto& [name, tilings] : all) {
-        auto chosen = std::ranges::min_element(tilings, {}, &Measured::predicted);
-        auto fastest = std::ranges::min_element(tilings, {}, &Measured::milliseconds);
-        const double times = chosen->milliseconds / fastest->milliseconds;
-        regret += std::log(times) / static_cast<double>(all.size());
-        worst = std::max(worst, times);
-    }
-    EXPECT_LT(std::exp(regret), 1.08);  // the model before: 1.18; tilings taken by chance: 1.39
-    EXPECT_LT(worst, 2.1);
+    expect_little_regret(all, 1.08, 2.1);  // in the mean by the model before: 1.18; tilings taken by chance: 1.39
 }
 
 // The time itself, which is compared with that of threads.
-TEST(WarpTime, IsNearTheMeasuredTime) {
-    std::vector<double> errors;
-    for (const auto& [name, tilings] : measured_products())
-        for (const Measured& one : tilings) errors.push_back(std::abs(std::log(one.predicted / one.milliseconds)));
-    ASSERT_GT(errors.size(), 500u);
-    std::ranges::sort(errors);
-    EXPECT_LT(errors[errors.size() / 2], std::log(1.2));
-    EXPECT_LT(errors[errors.size() * 9 / 10], std::log(1.7));
-}
+TEST(WarpTime, IsNearTheMeasuredTime) { expect_near_times(measured_products(), 1.2, 1.7); }
 
 TensorProductShape random_shape(std::mt19937& random) {
     auto extent = [&] { return int64_t(std::exp2(std::uniform_real_distribution<>(0, 14)(random))); };

@@ -1,10 +1,7 @@
 // The model of products by warpgroups beside what an H200 measured, and what the rule takes of the space.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <map>
 #include <random>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -12,60 +9,34 @@
 #include "schedules/tensor_product.h"
 #include "schedules/tensor_product_names.h"
 #include "schedules/warpgroup_space.h"
+#include "tests/schedules/measured_times.h"
 
 namespace tw::schedules {
 namespace {
 
-struct Measured {
-    WarpgroupTiles tiles;
-    double milliseconds, predicted;
-};
-
-/// By name of the product.
-std::map<std::string, std::vector<Measured>> measured_products() {
-    std::map<std::string, std::vector<Measured>> all;
-    std::ifstream file("tests/schedules/measured_products.txt");
-    for (std::string line; std::getline(file, line);) {
-        std::istringstream words(line);
-        std::string name, tiling;
-        double milliseconds = 0;
-        if (line.starts_with("#") || !(words >> name >> tiling >> milliseconds)) continue;
+MeasuredTimes measured_products() {
+    return read_measured_times("tests/schedules/measured_products.txt", [](const auto& name, const auto& tiling) {
+        constexpr double cycles_a_millisecond = 1.755e6;
         const WarpgroupTiles tiles = std::get<WarpgroupTiles>(parse_tiling(tiling).value());
         const TensorProductShape read = with_read_transposes(parse_tensor_product(name).value().shape);
-        constexpr double cycles_a_millisecond = 1.755e6;
-        const double cycles = predicted_cycles(tiles, read, target("sm_90a"));
-        all[name].push_back({tiles, milliseconds, cycles / cycles_a_millisecond});
-    }
-    return all;
+        return predicted_cycles(tiles, read, target("sm_90a")) / cycles_a_millisecond;
+    });
 }
 
-// Of each product's tilings, the one that the model expects to be fastest: little slower than the one that was.
 TEST(WarpgroupTime, PrefersWhatWasMeasuredToBeFast) {
-    double regret = 0, worst = 0;
-    const auto all = measured_products();
+    const MeasuredTimes all = measured_products();
     ASSERT_GT(all.size(), 80u);
-    for (const auto& [name, tilings] : all) {
-        auto chosen = std::ranges::min_element(tilings, {}, &Measured::predicted);
-        auto fastest = std::ranges::min_element(tilings, {}, &Measured::milliseconds);
-        const double times = chosen->milliseconds / fastest->milliseconds;
-        regret += std::log(times) / static_cast<double>(all.size());
-        worst = std::max(worst, times);
-    }
-    EXPECT_LT(std::exp(regret), 1.035);  // the model before: 1.11; tilings taken by chance: 1.14
-    EXPECT_LT(worst, 1.25);
+    expect_little_regret(all, 1.035, 1.25);  // in the mean by the model before: 1.11; tilings taken by chance: 1.14
 }
 
 // The time itself, which is compared with that of tiles of warps and of threads: those of products without copies.
 TEST(WarpgroupTime, IsNearTheMeasuredTime) {
-    std::vector<double> errors;
-    for (const auto& [name, tilings] : measured_products()) {
-        if (wants_copied_operands(parse_tensor_product(name).value().shape)) continue;
-        for (const Measured& one : tilings) errors.push_back(std::abs(std::log(one.predicted / one.milliseconds)));
-    }
-    ASSERT_GT(errors.size(), 300u);
-    std::ranges::sort(errors);
-    EXPECT_LT(errors[errors.size() / 2], std::log(1.15));
-    EXPECT_LT(errors[errors.size() * 9 / 10], std::log(1.5));
+    MeasuredTimes all = measured_products();
+    std::erase_if(all, [](const auto& product) {
+        return wants_copied_operands(parse_tensor_product(product.first).value().shape);
+    });
+    ASSERT_GT(all.size(), 40u);
+    expect_near_times(all, 1.15, 1.5);
 }
 
 // Walks are those of the schedule; a prime number of rows makes no groups.

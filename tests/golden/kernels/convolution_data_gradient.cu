@@ -223,6 +223,10 @@ __device__ inline void leave_undefined(float (&d)[N]) {
     for (int i = 0; i < N; ++i) asm volatile("" : "=f"(d[i]));
 }
 
+/// True, but the compiler does not know: it leaves what stands behind `if (always())` there, and does not do the
+/// arithmetic of many such parts together, ahead of the first one's barriers.
+__device__ inline bool always() { return blockDim.y == 1; }
+
 /// Where wgmma finds an operand: its first byte, the bytes of a swizzle's line (128, 64, 32, or 0: none), and the two
 /// distances in bytes that it steps by. With `further` bytes, a multiple of 16, it begins so much later; descriptors
 /// that differ in that alone cost one addition each.
@@ -375,26 +379,28 @@ d_x_kernel(const __grid_constant__ tw::TensorMap dy_shared_map,
             if (warpgroup_thread == 0) tw::mbarrier_arrive(shared.step_empty[round * 2 + 1]);
             #pragma unroll
             for (int piece = 0; piece < 2; ++piece) {
-                if (thread == 0) tw::tma_store_wait_read<0>();
-                tw::barrier_sync(1, 384);
-                // d_x
-                #pragma unroll
-                for (int column_tile_2 = 0; column_tile_2 < 4; ++column_tile_2) {
-                    tw::bf16 d_x_shared_out[8];
+                if (tw::always()) {
+                    if (thread == 0) tw::tma_store_wait_read<0>();
+                    tw::barrier_sync(1, 384);
+                    // d_x
                     #pragma unroll
-                    for (int element = 0; element < 8; ++element) {
-                        d_x_shared_out[element] = tw::to_bf16(d_x_total[piece * 32 + column_tile_2 * 8 + element]);
+                    for (int column_tile_2 = 0; column_tile_2 < 4; ++column_tile_2) {
+                        tw::bf16 d_x_shared_out[8];
+                        #pragma unroll
+                        for (int element = 0; element < 8; ++element) {
+                            d_x_shared_out[element] = tw::to_bf16(d_x_total[piece * 32 + column_tile_2 * 8 + element]);
+                        }
+                        tw::stmatrix<4>(&shared.d_x_shared[thread % 16 + d_x_shared_row]
+                            [tw::swizzle<128, 2>(thread % 16 + d_x_shared_row,
+                                                 column_tile_2 * 16 + thread / 16 % 2 * 8)], d_x_shared_out);
                     }
-                    tw::stmatrix<4>(&shared.d_x_shared[thread % 16 + d_x_shared_row]
-                                    [tw::swizzle<128, 2>(thread % 16 + d_x_shared_row,
-                                                         column_tile_2 * 16 + thread / 16 % 2 * 8)], d_x_shared_out);
-                }
-                tw::fence_proxy_async();
-                tw::barrier_sync(1, 384);
-                // [14] d_x_out: store
-                if (thread == 0) {
-                    tw::tma_store(d_x_map, piece * 64, tile * 192, &shared.d_x_shared[0][0]);
-                    tw::tma_store_commit();
+                    tw::fence_proxy_async();
+                    tw::barrier_sync(1, 384);
+                    // [14] d_x_out: store
+                    if (thread == 0) {
+                        tw::tma_store(d_x_map, piece * 64, tile * 192, &shared.d_x_shared[0][0]);
+                        tw::tma_store_commit();
+                    }
                 }
             }
         }

@@ -241,6 +241,10 @@ __device__ inline void setmaxnreg_inc() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(registers));
 }
 
+/// The value of one lane, for all.
+template <class T>
+__device__ inline T shuffle_from(T value, int lane) { return __shfl_sync(0xffffffff, value, lane); }
+
 /// d[64, 256] = a[64, 16] * b[16, 256], plus d where it accumulates; asynchronous, by a warpgroup.
 template <bool transpose_a = false, bool transpose_b = false>
 __device__ inline void wgmma_m64n256k16_bf16(float (&d)[128], unsigned long long a, unsigned long long b,
@@ -348,7 +352,7 @@ y_kernel(tw::bf16* __restrict__ y,
             }
         }
     } else {  // [27] role math: threads 0 to 255, 2 groups in turn
-        const int turn = threadIdx.x / 128;
+        const int turn = tw::shuffle_from(threadIdx.x / 128, 0);
         const int thread = threadIdx.x % 128;
         tw::setmaxnreg_inc<240>();
         const int warp = thread / 32;

@@ -223,6 +223,10 @@ __device__ inline void leave_undefined(float (&d)[N]) {
     for (int i = 0; i < N; ++i) asm volatile("" : "=f"(d[i]));
 }
 
+/// True, but the compiler does not know: it leaves what stands behind `if (always())` there, and does not do the
+/// arithmetic of many such parts together, ahead of the first one's barriers.
+__device__ inline bool always() { return blockDim.y == 1; }
+
 /// Where wgmma finds an operand: its first byte, the bytes of a swizzle's line (128, 64, 32, or 0: none), and the two
 /// distances in bytes that it steps by. With `further` bytes, a multiple of 16, it begins so much later; descriptors
 /// that differ in that alone cost one addition each.
@@ -372,26 +376,28 @@ y_kernel(const __grid_constant__ tw::TensorMap x_shared_map,
             if (warpgroup_thread == 0) tw::mbarrier_arrive(shared.step_empty[round % 2 * 2 + 1]);
             #pragma unroll
             for (int piece = 0; piece < 2; ++piece) {
-                if (thread == 0) tw::tma_store_wait_read<0>();
-                tw::barrier_sync(1, 256);
-                // y
-                #pragma unroll
-                for (int column_tile_2 = 0; column_tile_2 < 4; ++column_tile_2) {
-                    tw::bf16 y_shared_out[8];
+                if (tw::always()) {
+                    if (thread == 0) tw::tma_store_wait_read<0>();
+                    tw::barrier_sync(1, 256);
+                    // y
                     #pragma unroll
-                    for (int element = 0; element < 8; ++element) {
-                        y_shared_out[element] = tw::to_bf16(y_total[piece * 32 + column_tile_2 * 8 + element]);
+                    for (int column_tile_2 = 0; column_tile_2 < 4; ++column_tile_2) {
+                        tw::bf16 y_shared_out[8];
+                        #pragma unroll
+                        for (int element = 0; element < 8; ++element) {
+                            y_shared_out[element] = tw::to_bf16(y_total[piece * 32 + column_tile_2 * 8 + element]);
+                        }
+                        tw::stmatrix<4>(&shared.y_shared[thread % 16 + y_shared_row]
+                                        [tw::swizzle<128, 2>(thread % 16 + y_shared_row,
+                                                             column_tile_2 * 16 + thread / 16 % 2 * 8)], y_shared_out);
                     }
-                    tw::stmatrix<4>(&shared.y_shared[thread % 16 + y_shared_row]
-                                    [tw::swizzle<128, 2>(thread % 16 + y_shared_row,
-                                                         column_tile_2 * 16 + thread / 16 % 2 * 8)], y_shared_out);
-                }
-                tw::fence_proxy_async();
-                tw::barrier_sync(1, 256);
-                // [14] y_out: store
-                if (thread == 0) {
-                    tw::tma_store(y_map, piece * 64, tile * 128, &shared.y_shared[0][0]);
-                    tw::tma_store_commit();
+                    tw::fence_proxy_async();
+                    tw::barrier_sync(1, 256);
+                    // [14] y_out: store
+                    if (thread == 0) {
+                        tw::tma_store(y_map, piece * 64, tile * 128, &shared.y_shared[0][0]);
+                        tw::tma_store_commit();
+                    }
                 }
             }
         }

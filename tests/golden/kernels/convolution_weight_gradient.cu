@@ -5,21 +5,27 @@
 //           [1] auto [part, in_part] = s.split(pixel, 6272, Tail::Mask, {"part", "in_part"});
 //           [2] Stage d_w_partial = s.rfactor(d_w, part);
 //           [3] Loop all = s.fuse({i, j, u, v}, "all");
-//           [4] auto [block, t] = s.split(all, 256, Tail::Mask, {"block", "t"});
-//           [5] s.bind(block, grid.x);
-//           [6] s.bind(t, thread);
-//           [7] auto [row_tile, row] = s.split(i_d_w_partial, 128, Tail::Mask, {"row_tile", "row"});
-//           [8] auto [warpgroup_m, m] = s.split(row, 64, {"warpgroup_m", "m"});
-//           [9] auto [column_tile, n_2] = s.split(v_d_w_partial, 128, Tail::Mask, {"column_tile", "n"});
-//           [10] auto [step, k] = s.split(in_part, 64, Tail::Mask, {"step", "k"});
-//           [11] s.order({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial, warpgroup_m, step, m, n_2, k});
-//           [12] s.persistent({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial}, {.blocks = 132});
-//           [13] s.bind(warpgroup_m, warpgroup);
-//           [14] Stage dy_shared = s.stage(d_w_partial, dy, Memory::Shared, step, As::Matrix);
-//           [15] Stage x_shared = s.stage(d_w_partial, x, Memory::Shared, step, As::Matrix);
-//           [16] s.mma(d_w_partial, wgmma, {.m = m, .n = n_2, .k = k});
-//           [17] s.pipeline(step, {.stages = 4, .in_flight = 1});
-//           [18] s.roles({{"math", warpgroups(2), registers(232), {d_w_partial}}, {"load", warps(1), registers(40),
+//           [4] auto [block, step, t, element] = s.split(all, {1024, 1024, 4}, Tail::Mask, {"block", "step", "t",
+//     "element"});
+//           [5] s.order({block, t, part_d_w, step, element});
+//           [6] s.bind(part_d_w, unrolled);
+//           [7] s.bind(block, grid.x);
+//           [8] s.bind(t, thread);
+//           [9] s.bind(step, unrolled);
+//           [10] s.bind(element, vector);
+//           [11] auto [row_tile, row] = s.split(i_d_w_partial, 128, Tail::Mask, {"row_tile", "row"});
+//           [12] auto [warpgroup_m, m] = s.split(row, 64, {"warpgroup_m", "m"});
+//           [13] auto [column_tile, n_2] = s.split(v_d_w_partial, 128, Tail::Mask, {"column_tile", "n"});
+//           [14] auto [step_2, k] = s.split(in_part, 64, Tail::Mask, {"step", "k"});
+//           [15] s.order({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial, warpgroup_m, step_2, m, n_2,
+//     k});
+//           [16] s.persistent({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial}, {.blocks = 132});
+//           [17] s.bind(warpgroup_m, warpgroup);
+//           [18] Stage dy_shared = s.stage(d_w_partial, dy, Memory::Shared, step_2, As::Matrix);
+//           [19] Stage x_shared = s.stage(d_w_partial, x, Memory::Shared, step_2, As::Matrix);
+//           [20] s.mma(d_w_partial, wgmma, {.m = m, .n = n_2, .k = k});
+//           [21] s.pipeline(step_2, {.stages = 4, .in_flight = 1});
+//           [22] s.roles({{"math", warpgroups(2), registers(232), {d_w_partial}}, {"load", warps(1), registers(40),
 //     {dy_shared, x_shared}}});
 // 384 threads, 132096 bytes of shared memory
 
@@ -274,7 +280,7 @@ d_w_partial_kernel(float* __restrict__ d_w_partial,
     tw::griddepcontrol_wait();
 
     const int warpgroup_thread = thread % 128;
-    if (threadIdx.x >= 256) {  // [18] role load: threads 256 to 383
+    if (threadIdx.x >= 256) {  // [22] role load: threads 256 to 383
         const int load_thread = threadIdx.x - 256;
         tw::setmaxnreg_dec<40>();
         if (load_thread == 0) {
@@ -285,7 +291,7 @@ d_w_partial_kernel(float* __restrict__ d_w_partial,
             for (int step = 0; step < 98; ++step) {
                 const int stage = step % 4;
                 tw::mbarrier_wait(shared.step_empty[stage], (step / 4 + 1) % 2);
-                // [14] dy_shared, dy_shared, x_shared, x_shared: load
+                // [18] dy_shared, dy_shared, x_shared, x_shared: load
                 tw::mbarrier_expect_tx(shared.step_full[stage], 32768);
                 const int index = step * 2 % 7;
                 const int index_2 = step * 16 / 7 % 28;
@@ -300,7 +306,7 @@ d_w_partial_kernel(float* __restrict__ d_w_partial,
                                     index_2 - 1, part * 8 + index_3, u, j, shared.step_full[stage]);
             }
         }
-    } else {  // [18] role math: threads 0 to 255
+    } else {  // [22] role math: threads 0 to 255
         tw::setmaxnreg_inc<232>();
         const int warpgroup_m = thread / 128;
         const int warp = thread / 32 % 4;
@@ -316,7 +322,7 @@ d_w_partial_kernel(float* __restrict__ d_w_partial,
             tw::mbarrier_wait(shared.step_full[stage], step / 4 % 2);
             tw::wgmma_fence_operand(d_w_partial_sum);
             tw::wgmma_fence();
-            // [16] d_w_partial: multiply
+            // [20] d_w_partial: multiply
             #pragma unroll
             for (int k_step = 0; k_step < 4; ++k_step) {
                 tw::wgmma_m64n128k16_bf16<1, 1>(d_w_partial_sum,
@@ -365,21 +371,27 @@ d_w_partial_kernel(float* __restrict__ d_w_partial,
 //           [1] auto [part, in_part] = s.split(pixel, 6272, Tail::Mask, {"part", "in_part"});
 //           [2] Stage d_w_partial = s.rfactor(d_w, part);
 //           [3] Loop all = s.fuse({i, j, u, v}, "all");
-//           [4] auto [block, t] = s.split(all, 256, Tail::Mask, {"block", "t"});
-//           [5] s.bind(block, grid.x);
-//           [6] s.bind(t, thread);
-//           [7] auto [row_tile, row] = s.split(i_d_w_partial, 128, Tail::Mask, {"row_tile", "row"});
-//           [8] auto [warpgroup_m, m] = s.split(row, 64, {"warpgroup_m", "m"});
-//           [9] auto [column_tile, n_2] = s.split(v_d_w_partial, 128, Tail::Mask, {"column_tile", "n"});
-//           [10] auto [step, k] = s.split(in_part, 64, Tail::Mask, {"step", "k"});
-//           [11] s.order({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial, warpgroup_m, step, m, n_2, k});
-//           [12] s.persistent({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial}, {.blocks = 132});
-//           [13] s.bind(warpgroup_m, warpgroup);
-//           [14] Stage dy_shared = s.stage(d_w_partial, dy, Memory::Shared, step, As::Matrix);
-//           [15] Stage x_shared = s.stage(d_w_partial, x, Memory::Shared, step, As::Matrix);
-//           [16] s.mma(d_w_partial, wgmma, {.m = m, .n = n_2, .k = k});
-//           [17] s.pipeline(step, {.stages = 4, .in_flight = 1});
-//           [18] s.roles({{"math", warpgroups(2), registers(232), {d_w_partial}}, {"load", warps(1), registers(40),
+//           [4] auto [block, step, t, element] = s.split(all, {1024, 1024, 4}, Tail::Mask, {"block", "step", "t",
+//     "element"});
+//           [5] s.order({block, t, part_d_w, step, element});
+//           [6] s.bind(part_d_w, unrolled);
+//           [7] s.bind(block, grid.x);
+//           [8] s.bind(t, thread);
+//           [9] s.bind(step, unrolled);
+//           [10] s.bind(element, vector);
+//           [11] auto [row_tile, row] = s.split(i_d_w_partial, 128, Tail::Mask, {"row_tile", "row"});
+//           [12] auto [warpgroup_m, m] = s.split(row, 64, {"warpgroup_m", "m"});
+//           [13] auto [column_tile, n_2] = s.split(v_d_w_partial, 128, Tail::Mask, {"column_tile", "n"});
+//           [14] auto [step_2, k] = s.split(in_part, 64, Tail::Mask, {"step", "k"});
+//           [15] s.order({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial, warpgroup_m, step_2, m, n_2,
+//     k});
+//           [16] s.persistent({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial}, {.blocks = 132});
+//           [17] s.bind(warpgroup_m, warpgroup);
+//           [18] Stage dy_shared = s.stage(d_w_partial, dy, Memory::Shared, step_2, As::Matrix);
+//           [19] Stage x_shared = s.stage(d_w_partial, x, Memory::Shared, step_2, As::Matrix);
+//           [20] s.mma(d_w_partial, wgmma, {.m = m, .n = n_2, .k = k});
+//           [21] s.pipeline(step_2, {.stages = 4, .in_flight = 1});
+//           [22] s.roles({{"math", warpgroups(2), registers(232), {d_w_partial}}, {"load", warps(1), registers(40),
 //     {dy_shared, x_shared}}});
 // 256 threads
 
@@ -395,6 +407,36 @@ __device__ inline bf16 to_bf16(float x) {
 
 /// Until all that was launched before this kernel has finished and its results are visible.
 __device__ inline void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+/// Elements that move together.
+template <int N, class T>
+struct alignas(N * sizeof(T)) Vector { T elements[N]; };
+
+/// N neighbouring elements by one access: of 2 bytes as words, so that what becomes of halves needs none taken out.
+template <int N, class T>
+__device__ inline void load(T* registers, const T* memory) {
+    if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+        const Vector<N / 2, unsigned> words = *reinterpret_cast<const Vector<N / 2, unsigned>*>(memory);
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            const unsigned short half = static_cast<unsigned short>(words.elements[i / 2] >> i % 2 * 16);
+            registers[i] = *reinterpret_cast<const T*>(&half);
+        }
+    } else {
+        const Vector<N, T> vector = *reinterpret_cast<const Vector<N, T>*>(memory);
+#pragma unroll
+        for (int i = 0; i < N; ++i) registers[i] = vector.elements[i];
+    }
+}
+
+/// N neighbouring elements by one access.
+template <int N, class T>
+__device__ inline void store(T* memory, const T* registers) {
+    Vector<N, T> vector;
+#pragma unroll
+    for (int i = 0; i < N; ++i) vector.elements[i] = registers[i];
+    *reinterpret_cast<Vector<N, T>*>(memory) = vector;
+}
 }  // namespace tw
 
 // ---- kernel ---------------------------------------------------------------------------------------------------------
@@ -405,16 +447,25 @@ d_w_kernel(tw::bf16* __restrict__ d_w, const float* __restrict__ d_w_partial) {
     const int t = threadIdx.x;
     tw::griddepcontrol_wait();
 
-    float d_w_sum;
+    float d_w_sum[4];
     // d_w: start
-    d_w_sum = 0.0f;
+    #pragma unroll
+    for (int element = 0; element < 4; ++element) d_w_sum[element] = 0.0f;
 
-    const int d_w_partial_offset = block * 256 + t;
+    const int d_w_partial_offset = block * 1024 + t * 4;
     // d_w: accumulate
     #pragma unroll
-    for (int part = 0; part < 8; ++part) d_w_sum += d_w_partial[d_w_partial_offset + part * 147456];
+    for (int part = 0; part < 8; ++part) {
+        float d_w_partial_values[4];
+        tw::load<4>(d_w_partial_values, &d_w_partial[d_w_partial_offset + part * 147456]);
+        #pragma unroll
+        for (int element = 0; element < 4; ++element) d_w_sum[element] += d_w_partial_values[element];
+    }
 
     // d_w
-    d_w[d_w_partial_offset] = tw::to_bf16(d_w_sum);
+    tw::bf16 d_w_out[4];
+    #pragma unroll
+    for (int element = 0; element < 4; ++element) d_w_out[element] = tw::to_bf16(d_w_sum[element]);
+    tw::store<4>(&d_w[d_w_partial_offset], d_w_out);
 }
 

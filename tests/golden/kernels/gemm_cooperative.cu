@@ -234,6 +234,10 @@ __device__ inline void leave_undefined(float (&d)[N]) {
     for (int i = 0; i < N; ++i) asm volatile("" : "=f"(d[i]));
 }
 
+/// True, but the compiler does not know: it leaves what stands behind `if (always())` there, and does not do the
+/// arithmetic of many such parts together, ahead of the first one's barriers.
+__device__ inline bool always() { return blockDim.y == 1; }
+
 /// Where wgmma finds an operand: its first byte, the bytes of a swizzle's line (128, 64, 32, or 0: none), and the two
 /// distances in bytes that it steps by. With `further` bytes, a multiple of 16, it begins so much later; descriptors
 /// that differ in that alone cost one addition each.
@@ -391,27 +395,30 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
         const int c_shared_row = warpgroup_m * 64 + warp * 16;
         #pragma unroll
         for (int epilogue_tile = 0; epilogue_tile < 4; ++epilogue_tile) {
-            if (thread == 0) tw::tma_store_wait_read<0>();
-            tw::barrier_sync(1, 256);
-            // c
-            #pragma unroll
-            for (int epilogue_n_tile_2 = 0; epilogue_n_tile_2 < 4; ++epilogue_n_tile_2) {
-                tw::bf16 c_shared_out[8];
+            if (tw::always()) {
+                if (thread == 0) tw::tma_store_wait_read<0>();
+                tw::barrier_sync(1, 256);
+                // c
                 #pragma unroll
-                for (int element = 0; element < 8; ++element) {
-                    c_shared_out[element] = tw::to_bf16(c_total[epilogue_tile * 32 + epilogue_n_tile_2 * 8 + element]);
+                for (int epilogue_n_tile_2 = 0; epilogue_n_tile_2 < 4; ++epilogue_n_tile_2) {
+                    tw::bf16 c_shared_out[8];
+                    #pragma unroll
+                    for (int element = 0; element < 8; ++element) {
+                        c_shared_out[element] =
+                            tw::to_bf16(c_total[epilogue_tile * 32 + epilogue_n_tile_2 * 8 + element]);
+                    }
+                    tw::stmatrix<4>(&shared.c_shared[thread % 16 + c_shared_row]
+                                    [tw::swizzle<128, 2>(thread % 16 + c_shared_row,
+                                                         epilogue_n_tile_2 * 16 + thread / 16 % 2 * 8)], c_shared_out);
                 }
-                tw::stmatrix<4>(&shared.c_shared[thread % 16 + c_shared_row]
-                                [tw::swizzle<128, 2>(thread % 16 + c_shared_row,
-                                                     epilogue_n_tile_2 * 16 + thread / 16 % 2 * 8)], c_shared_out);
-            }
-            tw::fence_proxy_async();
-            tw::barrier_sync(1, 256);
-            // [19] c_out: store
-            if (thread == 0) {
-                tw::tma_store(c_map, block_n * 256 + epilogue_tile * 64, cluster_m * 256 + rank_m * 128,
-                              &shared.c_shared[0][0]);
-                tw::tma_store_commit();
+                tw::fence_proxy_async();
+                tw::barrier_sync(1, 256);
+                // [19] c_out: store
+                if (thread == 0) {
+                    tw::tma_store(c_map, block_n * 256 + epilogue_tile * 64, cluster_m * 256 + rank_m * 128,
+                                  &shared.c_shared[0][0]);
+                    tw::tma_store_commit();
+                }
             }
         }
         if (thread == 0) tw::tma_store_wait_read<0>();

@@ -232,6 +232,10 @@ __device__ inline void wgmma_fence_operand(float (&d)[N]) {
     for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i]) : : "memory");
 }
 
+/// True, but the compiler does not know: it leaves what stands behind `if (always())` there, and does not do the
+/// arithmetic of many such parts together, ahead of the first one's barriers.
+__device__ inline bool always() { return blockDim.y == 1; }
+
 /// Where wgmma finds an operand: its first byte, the bytes of a swizzle's line (128, 64, 32, or 0: none), and the two
 /// distances in bytes that it steps by. With `further` bytes, a multiple of 16, it begins so much later; descriptors
 /// that differ in that alone cost one addition each.
@@ -256,6 +260,10 @@ __device__ inline void setmaxnreg_inc() {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "multiples of 8 from 24 to 256");
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(registers));
 }
+
+/// The value of one lane, for all.
+template <class T>
+__device__ inline T shuffle_from(T value, int lane) { return __shfl_sync(0xffffffff, value, lane); }
 
 /// d[64, 192] = a[64, 16] * b[16, 192], plus d where it accumulates; asynchronous, by a warpgroup.
 template <bool transpose_a = false, bool transpose_b = false>
@@ -351,7 +359,7 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
             }
         }
     } else {  // [23] role math: threads 0 to 255, 2 groups in turn
-        const int turn = threadIdx.x / 128;
+        const int turn = tw::shuffle_from(threadIdx.x / 128, 0);
         const int thread = threadIdx.x % 128;
         tw::setmaxnreg_inc<232>();
         const int warp = thread / 32;
@@ -408,32 +416,34 @@ c_kernel(const __grid_constant__ tw::TensorMap a_shared_map,
             if (thread < 2) tw::mbarrier_arrive_at(shared.k_outer_empty[3], thread);
             #pragma unroll
             for (int epilogue_tile = 0; epilogue_tile < 3; ++epilogue_tile) {
-                if (thread == 0) tw::tma_store_wait_read<0>();
-                tw::barrier_sync(turn + 1, 128);
-                // c
-                #pragma unroll
-                for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) {
+                if (tw::always()) {
+                    if (thread == 0) tw::tma_store_wait_read<0>();
+                    tw::barrier_sync(turn + 1, 128);
+                    // c
                     #pragma unroll
-                    for (int epilogue_n_tile_2 = 0; epilogue_n_tile_2 < 4; ++epilogue_n_tile_2) {
-                        tw::bf16 c_shared_out[8];
+                    for (int m_inner_tile = 0; m_inner_tile < 2; ++m_inner_tile) {
                         #pragma unroll
-                        for (int element = 0; element < 8; ++element) {
-                            c_shared_out[element] =
-                                tw::to_bf16(c_total[m_inner_tile]
-                                            [epilogue_tile * 32 + epilogue_n_tile_2 * 8 + element]);
+                        for (int epilogue_n_tile_2 = 0; epilogue_n_tile_2 < 4; ++epilogue_n_tile_2) {
+                            tw::bf16 c_shared_out[8];
+                            #pragma unroll
+                            for (int element = 0; element < 8; ++element) {
+                                c_shared_out[element] =
+                                    tw::to_bf16(c_total[m_inner_tile]
+                                                [epilogue_tile * 32 + epilogue_n_tile_2 * 8 + element]);
+                            }
+                            tw::stmatrix<4>(&shared.c_shared[turn][c_shared_row_2 + m_inner_tile * 64]
+                                [tw::swizzle<128, 2>(c_shared_row_2 + m_inner_tile * 64,
+                                                     c_shared_vector * 8 + epilogue_n_tile_2 * 16)], c_shared_out);
                         }
-                        tw::stmatrix<4>(&shared.c_shared[turn][c_shared_row_2 + m_inner_tile * 64]
-                            [tw::swizzle<128, 2>(c_shared_row_2 + m_inner_tile * 64,
-                                                 c_shared_vector * 8 + epilogue_n_tile_2 * 16)], c_shared_out);
                     }
-                }
-                tw::fence_proxy_async();
-                tw::barrier_sync(turn + 1, 128);
-                // [19] c_out: store
-                if (thread == 0) {
-                    tw::tma_store(c_map, block_n * 192 + epilogue_tile * 64, cluster_m * 256 + rank_m * 128,
-                                  &shared.c_shared[turn][0][0]);
-                    tw::tma_store_commit();
+                    tw::fence_proxy_async();
+                    tw::barrier_sync(turn + 1, 128);
+                    // [19] c_out: store
+                    if (thread == 0) {
+                        tw::tma_store(c_map, block_n * 192 + epilogue_tile * 64, cluster_m * 256 + rank_m * 128,
+                                      &shared.c_shared[turn][0][0]);
+                        tw::tma_store_commit();
+                    }
                 }
             }
         }

@@ -1,0 +1,85 @@
+// The model of f32 products by threads beside what an H200 measured, and what the rule takes of the space.
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "schedules/catalog.h"
+#include "schedules/product_space.h"
+#include "schedules/product_tiles.h"
+#include "tests/schedules/measured_times.h"
+
+namespace tw::schedules {
+namespace {
+
+constexpr double of_a_second = 1e3;  // milliseconds
+
+ProductShape shape_of(const std::string& name) {
+    const size_t behind = std::string("product_").size();
+    std::istringstream text(name.substr(behind));
+    ProductShape shape{};
+    char times = 0;
+    text >> shape.m >> times >> shape.n >> times >> shape.k;
+    shape.transpose_a = name.find("_ta") != name.npos, shape.transpose_b = name.find("_tb") != name.npos;
+    shape.add_c = name.find("_ab") != name.npos;
+    return shape;
+}
+
+MeasuredTimes measured_products() {
+    return read_measured_times("tests/schedules/measured_threads.txt", [](const auto& name, const auto& tiling) {
+        return seconds_of(parse_product_tiles(tiling).value(), shape_of(name), target("sm_90a")) * of_a_second;
+    });
+}
+
+TEST(ProductTime, PrefersWhatWasMeasuredToBeFast) {
+    const MeasuredTimes all = measured_products();
+    ASSERT_GT(all.size(), 30u);
+    expect_little_regret(all, 1.05, 1.5);
+}
+
+TEST(ProductTime, IsNearTheMeasuredTime) { expect_near_times(measured_products(), 1.15, 1.4); }
+
+ProductShape random_shape(std::mt19937& random) {
+    auto extent = [&] { return int64_t(std::exp2(std::uniform_real_distribution<>(0, 14)(random))); };
+    ProductShape shape{.m = extent(), .n = extent(), .k = extent()};
+    shape.transpose_a = random() % 2, shape.transpose_b = random() % 2, shape.add_c = random() % 2;
+    return shape;
+}
+
+// What the rule takes is in the space, and none there is faster.
+TEST(ProductTime, RuleTakesTheBestOfTheSpace) {
+    std::mt19937 random(std::random_device{}());
+    for (int round = 0; round < 20; ++round) {
+        const ProductShape shape = random_shape(random);
+        SCOPED_TRACE(fmt::format("{}x{}x{}, transposes {} {}", shape.m, shape.n, shape.k, shape.transpose_a,
+                                 shape.transpose_b));
+        for (const Target& some : {target("sm_90a"), target("sm_80")}) {
+            const ProductTiles taken = product_tiles(shape, some);
+            const double seconds = seconds_of(taken, shape, some);
+            ASSERT_TRUE(std::isfinite(seconds));
+            bool is_there = false;
+            for (const ProductTiles& other : product_space(shape, some)) {
+                ASSERT_LE(seconds, seconds_of(other, shape, some)) << tiling_text(other);
+                is_there = is_there || tiling_text(other) == tiling_text(taken);
+            }
+            EXPECT_TRUE(is_there) << tiling_text(taken);
+        }
+    }
+}
+
+// Stores of chunks that are wider than rows are aligned cost more.
+TEST(ProductTime, KnowsWhatColumnsAllow) {
+    const ProductTiles wide{.block_m = 64, .block_n = 128, .block_k = 8, .thread_m = 8, .thread_n = 4, .stages = 1};
+    ProductTiles apart = wide;
+    apart.chunk_n = 1;
+    auto seconds = [](const ProductTiles& tiles, int64_t n) {
+        return seconds_of(tiles, {.m = 8192, .n = n, .k = 8}, target("sm_90a"));
+    };
+    EXPECT_LT(seconds(wide, 8192), seconds(wide, 8191));
+    EXPECT_LT(seconds(apart, 8191), seconds(wide, 8191));
+}
+
+}  // namespace
+}  // namespace tw::schedules
