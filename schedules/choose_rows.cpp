@@ -77,18 +77,31 @@ int64_t kept_bytes(const RowGroup& group) {
     return bytes;
 }
 
-/// Of rows that are read once and not kept: several blocks side by side, one of which loads while another combines its
-/// parts, and enough threads in all where there are few rows.
-int64_t threads_of_one_pass(const RowGroup& group) {
-    constexpr int64_t threads_wanted = 132 * 2048, least = 256, most = 1024;  // those that an H200 holds
-    const int64_t rows = count_of(group.rows).value_or(threads_wanted);
-    int64_t threads = most;
-    while (threads > least && rows * threads > threads_wanted) threads /= 2;
-    return threads;
-}
-
 int64_t reductions_of(const RowGroup& group) {
     return std::ranges::count_if(group.made, [](const OperationRef& each) { return own_reduction(*each) != nullptr; });
+}
+
+/// Whether combining adds floats: each sum is rounded.
+bool adds_floats(const Operation& operation) {
+    const Reduce* reduction = own_reduction(operation);
+    return reduction && std::ranges::any_of(reduction->reducer->combined, [](const Expr& combined) {
+               const Binary* sum = combined.as<Binary>();
+               return sum && sum->op == BinaryOp::Add && is_float(combined.type());
+           });
+}
+
+/// Of rows that are read once and not kept: several blocks side by side, one of which loads while another combines its
+/// parts, and enough threads in all where there are few rows. Of sums of floats more threads, so that each adds few
+/// terms one after another.
+int64_t threads_of_one_pass(const RowGroup& group) {
+    constexpr int64_t threads_wanted = 132 * 2048, least = 256, most = 1024;  // those that an H200 holds
+    constexpr int64_t most_of_a_sum = 64;
+    const bool adds = std::ranges::any_of(group.made, [](const OperationRef& each) { return adds_floats(*each); });
+    const int64_t terms = adds ? most_of_a_sum : group.columns;
+    const int64_t rows = count_of(group.rows).value_or(threads_wanted);
+    int64_t threads = most;
+    while (threads > least && rows * threads > threads_wanted && threads / 2 * terms >= group.columns) threads /= 2;
+    return threads;
 }
 
 /// More threads for rows of which each keeps much.

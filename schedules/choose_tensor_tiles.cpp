@@ -56,9 +56,11 @@ ChosenTiling by_warpgroups(const TensorProductShape& shape, const Target& target
     return {tiles, predicted_cycles(tiles, read, target) + copy_cycles(shape)};
 }
 
-/// The best of many tiles of warps is one of those that the model likes too well.
+/// The best of many tiles of warps is one of those that the model likes too well; not what any kernel begins with.
 double likely_cycles(const ChosenTiling& choice, double liked) {
-    return std::holds_alternative<TensorTiles>(choice.tiling) ? liked * choice.cycles : choice.cycles;
+    constexpr double beginning = 5000;
+    if (!std::holds_alternative<TensorTiles>(choice.tiling)) return choice.cycles;
+    return choice.cycles + (liked - 1) * std::max(0.0, choice.cycles - beginning);
 }
 
 ChosenTiling choice_of(const TensorProductShape& shape, const Target& target) {

@@ -62,16 +62,20 @@ ColumnTerms schedule_columns(Schedule& s, Stage stage, Loop rows, const ColumnTh
         column = first;
         elements.push_back(element);
     }
-    auto [step, row] = s.split(rows, shape.rows, Tail::Mask, {"step", "row"});
-    std::vector<Loop> order{tile, row, column, step};
-    if (outer) order.insert(order.begin(), *outer);
-    Loop together = step;
+    const int64_t of_round = shape.rows * shape.steps;
+    const auto terms = as_constant(s.extent(rows));
+    std::vector<Loop> rounds;
+    Loop in_round = rows;
     if (shape.steps > 1) {
-        const auto [round, inner] = s.split(step, shape.steps, Tail::Mask, {"round", "step"});
-        order.back() = round;
-        order.push_back(inner);
-        together = inner;
+        const auto [round, inner] = s.split(rows, of_round, Tail::Mask, {"round", "in_round"});
+        rounds.push_back(round);
+        in_round = inner;
     }
+    auto [together, row] = s.split(in_round, shape.rows, Tail::Mask, {"step", "row"});
+    std::vector<Loop> order{tile, row, column};
+    if (outer) order.insert(order.begin(), *outer);
+    order.insert(order.end(), rounds.begin(), rounds.end());
+    order.push_back(together);
     for (const auto* part : {&pieces, &elements}) order.insert(order.end(), part->begin(), part->end());
     s.order(order);
     s.bind(outer ? s.fuse(*outer, tile, "block") : tile, grid.x);
@@ -79,6 +83,15 @@ ColumnTerms schedule_columns(Schedule& s, Stage stage, Loop rows, const ColumnTh
     if (shape.steps > 1) s.unroll(together);
     for (const Loop& piece : pieces) s.unroll(piece);
     for (const Loop& element : elements) s.bind(element, tw::vector);
+    // Whole rounds have no masks, and registers are those of one: compilers that unroll them have each load wait for
+    // the one before under masks, and else leave room for few blocks.
+    if (shape.steps > 1) {
+        constexpr int64_t threads_of_multiprocessor = 1024;
+        const int64_t threads = shape.lanes * shape.rows;
+        if (terms && *terms > of_round && *terms % of_round != 0) s.cut(rounds[0], where_partial(stage));
+        if (threads <= threads_of_multiprocessor)
+            s.occupancy(stage, static_cast<int>(threads_of_multiprocessor / threads));
+    }
     return {pieces.empty() ? together : pieces[0], vector};
 }
 

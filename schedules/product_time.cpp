@@ -20,7 +20,7 @@ constexpr double of_block = 0.118e-6;          // seconds of a multiprocessor, a
 constexpr double load_latency = 0.79e-6;       // from a load in global memory to the value in shared memory
 constexpr double cycles_of_read = 2.1;         // of a scheduler's warp, for a read of shared memory
 constexpr double cycles_of_step = 75;          // of a warp, for an iteration over k: addresses, the branch, barriers
-constexpr double waiting_of_block = 0.25;      // of its time, where no other fills it
+constexpr double warps_that_hide = 1;          // of a scheduler: with no more, each waits for its own reads and sums
 constexpr double cycles_of_line = 3.3;         // of a multiprocessor, for a line that a store touches
 constexpr double bytes_on_way = 30.6 * 1024;   // to each multiprocessor, that make use of all of the bandwidth
 constexpr double bytes_that_stay = 30e6;       // in the L2 cache, until a next kernel reads them
@@ -89,20 +89,19 @@ Block block_of(const ProductTiles& t, const ProductShape& s) {
             .stored = cycles_of_line * leaving_of(t, s).lines / clock_rate};
 }
 
-/// Seconds of so many blocks that a multiprocessor runs side by side, for `terms` of k; `waiting` is a share of the
-/// warps' time, of a single block.
-double seconds_of_round(const Block& block, int64_t count, double terms, double waiting) {
-    const double blocks = as_double(count), busy = std::max(1.0, block.warps * blocks),
-                 cycles = busy * block.warp * (1 + waiting / blocks) + blocks * block.copies;
+/// Seconds of so many blocks that a multiprocessor runs side by side, for `terms` of k.
+double seconds_of_round(const Block& block, int64_t count, double terms) {
+    const double blocks = as_double(count), warps = std::max(1.0, block.warps * blocks),
+                 busy = std::cbrt(warps * warps * warps + warps_that_hide * warps_that_hide * warps_that_hide),
+                 cycles = busy * block.warp + blocks * block.copies;
     return std::max(blocks * of_block, terms * std::max(cycles / clock_rate, block.waits) + blocks * block.stored);
 }
 
 /// Of blocks one after another, so many side by side.
 double seconds_of_blocks(const Block& block, int64_t all, int64_t side_by_side, double terms, int64_t multiprocessors) {
     const int64_t wave = multiprocessors * side_by_side, rounds = all / wave, rest = all % wave;
-    const double waiting = rounds ? waiting_of_block : 0;
-    double seconds = as_double(rounds) * seconds_of_round(block, side_by_side, terms, waiting);
-    if (rest) seconds += seconds_of_round(block, divided(rest, multiprocessors), terms, waiting);
+    double seconds = as_double(rounds) * seconds_of_round(block, side_by_side, terms);
+    if (rest) seconds += seconds_of_round(block, divided(rest, multiprocessors), terms);
     return seconds;
 }
 

@@ -1,6 +1,7 @@
 #include "schedules/sum_of_parts.h"
 
 #include <numeric>
+#include <vector>
 
 #include "schedules/whole_tiles.h"
 
@@ -33,21 +34,33 @@ void schedule_sum_of_parts(Schedule& s, const Tensor& c, int64_t parts) {
     const int64_t elements = elements_of(s, c), of_thread = elements_of_thread(elements, s.target().multiprocessors),
                   together = std::gcd(elements, of_thread),  // each part begins at a multiple of so many
         of_step = (few ? threads : threads / at_once) * together;
-    auto [block, step, inside, element] =
-        s.split(s.fuse(s.data_loops(c), "all"), {of_step * of_thread / together, of_step, together}, Tail::Mask,
-                {"block", "step", "t", "element"});
+    auto [block, in_block] =
+        s.split(s.fuse(s.data_loops(c), "all"), of_step * of_thread / together, Tail::Mask, {"block", "in_block"});
+    std::vector<Loop> own;  // of a thread
+    if (of_thread > together) {
+        const auto [step, in_step] = s.split(in_block, of_step, {"step", "in_step"});
+        s.unroll(step);
+        own.push_back(step);
+        in_block = in_step;
+    }
+    if (together > 1) {
+        const auto [t, element] = s.split(in_block, together, {"t", "element"});
+        own.push_back(element);
+        in_block = t;
+    }
+    std::vector<Loop> order{block, in_block, s.reduce(c)};
     if (few) {
-        s.order({block, inside, s.reduce(c), step, element});
         s.unroll(s.reduce(c));
     } else {
-        auto [turn, warp_of] = s.split(s.reduce(c), at_once, Tail::Mask, {"turn", "share"});
-        s.order({block, warp_of, inside, turn, step, element});
+        const auto [turn, warp_of] = s.split(s.reduce(c), at_once, Tail::Mask, {"turn", "share"});
         s.bind(warp_of, thread);
+        order = {block, warp_of, in_block, turn};
     }
+    order.insert(order.end(), own.begin(), own.end());
+    s.order(order);
     s.bind(block, grid.x);
-    s.bind(inside, thread);
-    s.unroll(step);
-    if (together > 1) s.bind(element, vector);
+    s.bind(in_block, thread);
+    if (together > 1) s.bind(own.back(), vector);
 }
 
 Stage split_sum(Schedule& s, const Tensor& c, int64_t length) {

@@ -29,7 +29,9 @@ const char* const kWithRoles[] = {
 
 /// Kernels on tensor cores, of types that the catalog has only with roles, or larger.
 const char* const kOfOtherTypes[] = {"gemm_f16_33x20x44_ta_tile32x16x16w16x8s3",
-                                     "gemm_e4m3_33x24x64_tb_tile32x16x32w16x8s3"};
+                                     "gemm_e4m3_33x24x64_tb_tile32x16x32w16x8s3",
+                                     "gemm_tf32_33x20x44_ta_tile32x16x16w16x8s3",
+                                     "gemm_i8_20x33x50_tile16x32x64w16x16s2"};
 
 /// Whether elements are combined with values where they lie.
 bool has_updates(const Stmt& stmt) {

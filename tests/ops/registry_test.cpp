@@ -145,7 +145,7 @@ TEST(Registry, TakesWhatWasTunedForItsBucketThenWhatTheModelExpects) {
     EXPECT_TRUE(checked(selection, outputs).ok);
     EXPECT_EQ(Registry().select(outputs, hopper, {.bucket = false}).origin, Provenance::Rule);
 
-    const Schedule moments = schedules::find_kernel("moments_128x1275_f32")->make(hopper);
+    const Schedule moments = schedules::find_kernel("moments_200x2049_bf16")->make(hopper);
     selection = Registry().select(moments.outputs(), hopper);
     EXPECT_EQ(name_of(selection.origin), "by the model") << selection.text();
     EXPECT_THAT(selection.why, HasSubstr("by the model of time, not as by rule: moments."));

@@ -42,6 +42,7 @@ TEST_P(ArraysOfAnyShape, SumsOfColumns) {
         Schedule s(y.outputs, device_target());
         ColumnThreads shape = column_threads(rows, columns, 16 / bytes_of(type));
         if (chance()) shape = {.lanes = 8, .rows = 32, .neighbours = shape.neighbours, .chunk = rows};
+        if (chance()) shape.steps = between(2, 8);
         schedule_column_reduction(s, y.outputs[0], rows, shape);
         check(s);
     }
@@ -87,6 +88,19 @@ TEST(SumsOfColumns, OfFewRowsAreOneKernel) {
     Schedule s(y.outputs, target("sm_90a"));
     schedule_column_reduction(s, y.outputs[0], 400, column_threads(400, 303, 8));
     EXPECT_THAT(build(s).cuda(), testing::HasSubstr("column + piece * 8"));
+}
+
+/// However many rows there are, what a thread loads at once waits for no mask, but for the last rounds.
+TEST(SumsOfColumns, OfAnyNumberOfRowsHaveWholeRounds) {
+    for (int64_t rows : {1025, 1500, 1999, 2048}) {
+        const Declared y = column_sum(input("x", f32, {rows, 20480}));
+        Schedule s(y.outputs, target("sm_90a"));
+        schedule_column_reduction(s, y.outputs[0], rows, column_threads(rows, 20480, 4));
+        const std::string text = build(s).cuda();
+        const size_t loop = text.find("round < " + std::to_string(rows / 256)), load = text.find("tw::load<4>", loop);
+        ASSERT_NE(load, std::string::npos) << text;
+        EXPECT_THAT(text.substr(loop, load - loop), testing::Not(testing::HasSubstr("if ("))) << text;
+    }
 }
 
 }  // namespace

@@ -40,6 +40,15 @@ Cost cost_of(const Schedule& s, const std::vector<Tensor>& outputs, const Bindin
             static_cast<double>(statistics.global_sectors)};
 }
 
+/// Of long sums, each thread adds few terms one after another, however many rows there are; of what is not rounded,
+/// blocks of few threads run side by side.
+TEST(ChooseRows, LongSumsHaveMoreThreads) {
+    for (const auto& [name, threads] : {std::pair{"similarity_5952x61072_f16", 1024}, {"argmax_5952x61072_f32", 256}}) {
+        const Schedule s = find_kernel(name)->make(target("sm_90a"));
+        EXPECT_THAT(build(s).cuda(), testing::HasSubstr(fmt::format("__launch_bounds__({}, 1)", threads))) << name;
+    }
+}
+
 /// One kernel that loads and stores each element once, gains for each row, and twice what goes through registers in
 /// chunks, whose second load is of the first cache.
 TEST(ChooseRows, MoveWhatTheyMust) {

@@ -5,26 +5,24 @@
 //           [1] auto [part, in_part] = s.split(pixel, 6272, Tail::Mask, {"part", "in_part"});
 //           [2] Stage d_w_partial = s.rfactor(d_w, part);
 //           [3] Loop all = s.fuse({i, j, u, v}, "all");
-//           [4] auto [block, step, t, element] = s.split(all, {1024, 1024, 4}, Tail::Mask, {"block", "step", "t",
-//     "element"});
-//           [5] s.order({block, t, part_d_w, step, element});
+//           [4] auto [block, in_block] = s.split(all, 1024, Tail::Mask, {"block", "in_block"});
+//           [5] auto [t, element] = s.split(in_block, 4, {"t", "element"});
 //           [6] s.bind(part_d_w, unrolled);
-//           [7] s.bind(block, grid.x);
-//           [8] s.bind(t, thread);
-//           [9] s.bind(step, unrolled);
+//           [7] s.order({block, t, part_d_w, element});
+//           [8] s.bind(block, grid.x);
+//           [9] s.bind(t, thread);
 //           [10] s.bind(element, vector);
 //           [11] auto [row_tile, row] = s.split(i_d_w_partial, 128, Tail::Mask, {"row_tile", "row"});
 //           [12] auto [warpgroup_m, m] = s.split(row, 64, {"warpgroup_m", "m"});
 //           [13] auto [column_tile, n_2] = s.split(v_d_w_partial, 128, Tail::Mask, {"column_tile", "n"});
-//           [14] auto [step_2, k] = s.split(in_part, 64, Tail::Mask, {"step", "k"});
-//           [15] s.order({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial, warpgroup_m, step_2, m, n_2,
-//     k});
+//           [14] auto [step, k] = s.split(in_part, 64, Tail::Mask, {"step", "k"});
+//           [15] s.order({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial, warpgroup_m, step, m, n_2, k});
 //           [16] s.persistent({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial}, {.blocks = 132});
 //           [17] s.bind(warpgroup_m, warpgroup);
-//           [18] Stage dy_shared = s.stage(d_w_partial, dy, Memory::Shared, step_2, As::Matrix);
-//           [19] Stage x_shared = s.stage(d_w_partial, x, Memory::Shared, step_2, As::Matrix);
+//           [18] Stage dy_shared = s.stage(d_w_partial, dy, Memory::Shared, step, As::Matrix);
+//           [19] Stage x_shared = s.stage(d_w_partial, x, Memory::Shared, step, As::Matrix);
 //           [20] s.mma(d_w_partial, wgmma, {.m = m, .n = n_2, .k = k});
-//           [21] s.pipeline(step_2, {.stages = 4, .in_flight = 1});
+//           [21] s.pipeline(step, {.stages = 4, .in_flight = 1});
 //           [22] s.roles({{"math", warpgroups(2), registers(232), {d_w_partial}}, {"load", warps(1), registers(40),
 //     {dy_shared, x_shared}}});
 // 384 threads, 132096 bytes of shared memory
@@ -371,26 +369,24 @@ d_w_partial_kernel(float* __restrict__ d_w_partial,
 //           [1] auto [part, in_part] = s.split(pixel, 6272, Tail::Mask, {"part", "in_part"});
 //           [2] Stage d_w_partial = s.rfactor(d_w, part);
 //           [3] Loop all = s.fuse({i, j, u, v}, "all");
-//           [4] auto [block, step, t, element] = s.split(all, {1024, 1024, 4}, Tail::Mask, {"block", "step", "t",
-//     "element"});
-//           [5] s.order({block, t, part_d_w, step, element});
+//           [4] auto [block, in_block] = s.split(all, 1024, Tail::Mask, {"block", "in_block"});
+//           [5] auto [t, element] = s.split(in_block, 4, {"t", "element"});
 //           [6] s.bind(part_d_w, unrolled);
-//           [7] s.bind(block, grid.x);
-//           [8] s.bind(t, thread);
-//           [9] s.bind(step, unrolled);
+//           [7] s.order({block, t, part_d_w, element});
+//           [8] s.bind(block, grid.x);
+//           [9] s.bind(t, thread);
 //           [10] s.bind(element, vector);
 //           [11] auto [row_tile, row] = s.split(i_d_w_partial, 128, Tail::Mask, {"row_tile", "row"});
 //           [12] auto [warpgroup_m, m] = s.split(row, 64, {"warpgroup_m", "m"});
 //           [13] auto [column_tile, n_2] = s.split(v_d_w_partial, 128, Tail::Mask, {"column_tile", "n"});
-//           [14] auto [step_2, k] = s.split(in_part, 64, Tail::Mask, {"step", "k"});
-//           [15] s.order({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial, warpgroup_m, step_2, m, n_2,
-//     k});
+//           [14] auto [step, k] = s.split(in_part, 64, Tail::Mask, {"step", "k"});
+//           [15] s.order({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial, warpgroup_m, step, m, n_2, k});
 //           [16] s.persistent({part, row_tile, column_tile, j_d_w_partial, u_d_w_partial}, {.blocks = 132});
 //           [17] s.bind(warpgroup_m, warpgroup);
-//           [18] Stage dy_shared = s.stage(d_w_partial, dy, Memory::Shared, step_2, As::Matrix);
-//           [19] Stage x_shared = s.stage(d_w_partial, x, Memory::Shared, step_2, As::Matrix);
+//           [18] Stage dy_shared = s.stage(d_w_partial, dy, Memory::Shared, step, As::Matrix);
+//           [19] Stage x_shared = s.stage(d_w_partial, x, Memory::Shared, step, As::Matrix);
 //           [20] s.mma(d_w_partial, wgmma, {.m = m, .n = n_2, .k = k});
-//           [21] s.pipeline(step_2, {.stages = 4, .in_flight = 1});
+//           [21] s.pipeline(step, {.stages = 4, .in_flight = 1});
 //           [22] s.roles({{"math", warpgroups(2), registers(232), {d_w_partial}}, {"load", warps(1), registers(40),
 //     {dy_shared, x_shared}}});
 // 256 threads
