@@ -86,11 +86,11 @@ ColumnTerms schedule_columns(Schedule& s, Stage stage, Loop rows, const ColumnTh
     // Whole rounds have no masks, and registers are those of one: compilers that unroll them have each load wait for
     // the one before under masks, and else leave room for few blocks.
     if (shape.steps > 1) {
-        constexpr int64_t threads_of_multiprocessor = 1024;
-        const int64_t threads = shape.lanes * shape.rows;
+        constexpr int64_t warps_of_multiprocessor = 32, lanes_of_warp = 32;
+        const int64_t warps = (shape.lanes * shape.rows + lanes_of_warp - 1) / lanes_of_warp;
         if (terms && *terms > of_round && *terms % of_round != 0) s.cut(rounds[0], where_partial(stage));
-        if (threads <= threads_of_multiprocessor)
-            s.occupancy(stage, static_cast<int>(threads_of_multiprocessor / threads));
+        if (warps <= warps_of_multiprocessor)
+            s.occupancy(stage, static_cast<int>(warps_of_multiprocessor / warps));
     }
     return {pieces.empty() ? together : pieces[0], vector};
 }
