@@ -56,11 +56,9 @@ ChosenTiling by_warpgroups(const TensorProductShape& shape, const Target& target
     return {tiles, predicted_cycles(tiles, read, target) + copy_cycles(shape)};
 }
 
-/// The best of many tiles of warps is one of those that the model likes too well; not what any kernel begins with.
+/// The best of many tiles of warps is one of those that the model likes too well.
 double likely_cycles(const ChosenTiling& choice, double liked) {
-    constexpr double beginning = 5000;
-    if (!std::holds_alternative<TensorTiles>(choice.tiling)) return choice.cycles;
-    return choice.cycles + (liked - 1) * std::max(0.0, choice.cycles - beginning);
+    return std::holds_alternative<TensorTiles>(choice.tiling) ? liked * choice.cycles : choice.cycles;
 }
 
 ChosenTiling choice_of(const TensorProductShape& shape, const Target& target) {
@@ -92,6 +90,8 @@ bool wants_copied_operands(const TensorProductShape& shape) {
     const Target hopper = target("sm_90a");
     const ChosenTiling where_they_lie = choice_of(plain, hopper);
     if (std::holds_alternative<ThinTiles>(where_they_lie.tiling) && std::min(shape.m, shape.n) <= few) return false;
+    constexpr double launches = 5000;  // of copies: those of shorter products take as long as these
+    if (where_they_lie.cycles < launches) return false;
     return likely_cycles(choice_of(copied, hopper), liked) < likely_cycles(where_they_lie, liked);
 }
 
