@@ -57,7 +57,7 @@ tw::Tensor Capture::symbol_of(const Tensor& tensor) {
 }
 
 tw::Tensor Capture::view_of_part(const Tensor& part, const tw::Tensor& whole_now) {
-    tw::Tensor& view = views_of_parts_[{Tape::id(part), whole_now.operation().get()}];
+    tw::Tensor& view = views_of_parts_[{Tape::id(part), whole_now.operation().get(), whole_now.output()}];
     if (view.defined()) return view;
     const std::vector<int64_t>& shape = part.shape();
     const int64_t first = Tape::first_in_whole(part);
@@ -91,9 +91,19 @@ void Capture::require_outside(const Tensor& overwritten) const {
                     overwritten.name());
 }
 
+bool Capture::has_overwritten(const Tensor& tensor) const {
+    return std::ranges::any_of(
+        inputs_, [&](const Input& each) { return each.tensor.same(tensor) && !each.now.same(each.symbol); });
+}
+
+bool Capture::has_overwritten_part_of(const Tensor& whole) const {
+    return std::ranges::any_of(
+        inputs_, [&](const Input& each) { return is_part_of(each.tensor, whole) && has_overwritten(each.tensor); });
+}
+
 void Capture::require_no_part_overwritten(const Tensor& overwritten) {
     const auto refuse = [&](const Input* other) {
-        if (!other || other->now.same(other->symbol)) return;
+        if (!other || !has_overwritten(other->tensor)) return;
         throw_error(Error,
                     "'{}' {} and '{}' {}, one of which is a part of the other one, are both overwritten in the step "
                     "that is captured: an optimizer updates small parameters together; give it .together = false",

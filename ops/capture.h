@@ -5,6 +5,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,10 @@ public:
     std::vector<Tensor> not_kept(const std::function<std::vector<Tensor>()>& f);
     const std::vector<MadeBetween>& regions() const { return regions_; }
 
+    /// Whether the function has overwritten it; or a part of it.
+    bool has_overwritten(const Tensor& tensor) const;
+    bool has_overwritten_part_of(const Tensor& whole) const;
+
     /// All that the results and what is overwritten need.
     schedules::Declared declared(const std::vector<Tensor>& results);
     /// Inputs that are parts of what is overwritten; behind declared().
@@ -72,7 +77,7 @@ private:
     std::vector<Tensor> allocated_;
     std::set<std::string> names_;
     std::vector<std::shared_ptr<const Operation>> named_;
-    std::map<std::pair<const void*, const Operation*>, tw::Tensor> views_of_parts_;
+    std::map<std::tuple<const void*, const Operation*, int>, tw::Tensor> views_of_parts_;
     std::vector<MadeBetween> regions_;  // inner ones first
 };
 

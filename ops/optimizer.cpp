@@ -92,7 +92,7 @@ void Optimizer::add(const ParameterGroup& group) {
                                .weight_decay = *group.weight_decay,
                                .max_norm = options_.max_norm};
     std::vector<std::vector<Tensor>> joint_states(parameters.size());
-    std::vector<bool> is_joint(parameters.size());
+    std::vector<std::optional<size_t>> joint(parameters.size());
     const auto together = options_.together ? updated_together(parameters) : std::vector<std::vector<size_t>>();
     for (const std::vector<size_t>& places : together) {
         std::vector<Tensor> tensors;
@@ -100,15 +100,15 @@ void Optimizer::add(const ParameterGroup& group) {
         joint_.emplace_back(tensors, update);
         for (size_t k = 0; k < places.size(); ++k) {
             joint_states[places[k]] = joint_.back().states_of(k);
-            is_joint[places[k]] = true;
+            joint[places[k]] = joint_.size() - 1;
         }
     }
     for (size_t p = 0; p < parameters.size(); ++p) {
-        if (!is_joint[p])
+        if (!joint[p])
             for (const std::string& name : rule_.states)
                 joint_states[p].push_back(constant_tensor(parameters[p].backend(), parameters[p].shape(), 0, name));
         updated_.push_back(updated(parameters[p], joint_states[p], update));
-        updated_.back().is_joint = is_joint[p];
+        updated_.back().joint = joint[p];
     }
 }
 
@@ -119,7 +119,7 @@ Optimizer::Updated Optimizer::updated(const Tensor& parameter, const std::vector
     overwritten.push_back({"parameter", parameter});
     Overwriting plain(overwritten, declared_by(update));
     update.is_scaled = true;
-    return {parameter, states, std::move(plain), Overwriting(overwritten, declared_by(update)), false};
+    return {parameter, states, std::move(plain), Overwriting(overwritten, declared_by(update)), {}};
 }
 
 void Optimizer::write_rate(double rate, std::source_location where) const {
@@ -172,11 +172,10 @@ void Optimizer::step_by(const Tensor* scale, std::source_location where) {
     if (counting_)
         for (const Tensor& number : (scale ? scaled_counting_ : counting_)->run(counted))
             read.push_back({fmt::format("number{}", read.size()), number});
-    const bool is_one_by_one = rule_.states.empty() && rate_.backend()->capture();
-    if (!is_one_by_one)
-        for (JointUpdate& joint : joint_) joint.run({read.begin() + 1, read.end()}, scale != nullptr);
+    for (JointUpdate& joint : joint_)
+        if (!joint.is_one_by_one()) joint.run({read.begin() + 1, read.end()}, scale != nullptr);
     for (Updated& each : updated_ | std::views::filter(is_moved)) {
-        if (each.is_joint && !is_one_by_one) continue;
+        if (each.joint && !joint_[*each.joint].is_one_by_one()) continue;
         read[0] = {"gradient", each.parameter.grad()};
         (scale ? each.scaled_update : each.update).run(read);
     }

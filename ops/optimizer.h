@@ -78,7 +78,7 @@ private:
         Tensor parameter;
         std::vector<Tensor> states;
         Overwriting update, scaled_update;
-        bool is_joint;
+        std::optional<size_t> joint;  ///< which joint update it is a part of
     };
     void add(const ParameterGroup& group);
     Updated updated(const Tensor& parameter, const std::vector<Tensor>& states, ElementUpdate update) const;

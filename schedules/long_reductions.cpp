@@ -89,8 +89,8 @@ ColumnTerms schedule_columns(Schedule& s, Stage stage, Loop rows, const ColumnTh
         constexpr int64_t warps_of_multiprocessor = 32, lanes_of_warp = 32;
         const int64_t warps = (shape.lanes * shape.rows + lanes_of_warp - 1) / lanes_of_warp;
         if (terms && *terms > of_round && *terms % of_round != 0) s.cut(rounds[0], where_partial(stage));
-        if (warps <= warps_of_multiprocessor)
-            s.occupancy(stage, static_cast<int>(warps_of_multiprocessor / warps));
+        const int64_t blocks = std::min<int64_t>(warps_of_multiprocessor / warps, s.target().blocks_per_multiprocessor);
+        if (blocks > 0) s.occupancy(stage, static_cast<int>(blocks));
     }
     return {pieces.empty() ? together : pieces[0], vector};
 }

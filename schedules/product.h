@@ -31,7 +31,7 @@ struct ProductTiles {
     bool unroll_k = false;  ///< all block_k steps of a tile
     int64_t split_k = 1;    ///< parts of k, each by blocks of its own; a second kernel adds them in order
     int blocks = 1;         ///< side by side on a multiprocessor: a thread has its share of the registers
-    int64_t chunk_n = 4;    ///< columns of a thread that lie side by side, or thread_n where those are fewer
+    int64_t chunk_n = 4;    ///< columns of a thread that lie side by side, if they divide its columns
 };
 /// Those of product_space (schedules/product_space.h) that take least by a model of the time (seconds_of in
 /// schedules/product_tiles.h), of a thread at most so many sums.

@@ -11,23 +11,14 @@ const double epsilon = 1e-5;  // of the variance, as in the usual layers
 Shape rows_of(const Tensor& x) { return {x.shape()[0]}; }
 Shape shape_of(const Tensor& x) { return {x.shape()[0], x.shape()[1]}; }
 
-/// Sums of two values in one pass.
-std::vector<Expr> two_sums(const Expr& a, const Expr& b, const Axis& k) {
-    static const Reducer reducer = make_reducer("two_sums", {constant(f32, 0.0), constant(f32, 0.0)},
-                                                [](const std::vector<Expr>& x, const std::vector<Expr>& y) {
-                                                    return std::vector<Expr>{x[0] + y[0], x[1] + y[1]};
-                                                });
-    return reduce(reducer, {a, b}, {k});
-}
-
-/// The same of three.
-std::vector<Expr> three_sums(const Expr& a, const Expr& b, const Expr& c, const Axis& k) {
-    const Expr zero = constant(f32, 0.0);
-    static const Reducer reducer =
-        make_reducer("three_sums", {zero, zero, zero}, [](const std::vector<Expr>& x, const std::vector<Expr>& y) {
-            return std::vector<Expr>{x[0] + y[0], x[1] + y[1], x[2] + y[2]};
-        });
-    return reduce(reducer, {a, b, c}, {k});
+/// The sums of so many values in one pass.
+Reducer reducer_of_sums(const std::string& name, size_t count) {
+    return make_reducer(name, std::vector<Expr>(count, constant(f32, 0.0)),
+                        [](const std::vector<Expr>& x, const std::vector<Expr>& y) {
+                            std::vector<Expr> sums;
+                            for (size_t v = 0; v < x.size(); ++v) sums.push_back(x[v] + y[v]);
+                            return sums;
+                        });
 }
 
 /// The elements as f32, whatever they are stored as.
@@ -116,7 +107,9 @@ std::vector<Tensor> similarity(const Tensor& stored, const Axis& k, Type result)
     const Expr of_query = cast(f32, query(k));
     return {compute("y", rows_of(stored), [&](Expr i) {
         // The query's own sum in each row, which reads it anyway: less than a kernel in front.
-        std::vector<Expr> sums = three_sums(x(i, k) * of_query, x(i, k) * x(i, k), of_query * of_query, k);
+        static const Reducer reducer = reducer_of_sums("three_sums", 3);
+        const std::vector<Expr> sums =
+            reduce(reducer, {x(i, k) * of_query, x(i, k) * x(i, k), of_query * of_query}, {k});
         Expr squares = sums[1] * sums[2];
         return select(squares > constant(f32, 0.0), sums[0] / sqrt(squares), constant(f32, 0.0));
     })};
@@ -140,7 +133,8 @@ Tensor gradient_of_norm(const Tensor& x, const Axis& k, Type result, bool centre
     };
     auto adjoint = [&](const Expr& i, const Expr& j) { return dy(i, j) * cast(f32, gain(j)); };
     std::vector<Tensor> sums = compute_tuple("sums", rows_of(x), [&](const std::vector<Expr>& i) {
-        return two_sums(adjoint(i[0], k), adjoint(i[0], k) * standardised(i[0], k), k);
+        static const Reducer reducer = reducer_of_sums("two_sums", 2);
+        return reduce(reducer, {adjoint(i[0], k), adjoint(i[0], k) * standardised(i[0], k)}, {k});
     });
     Expr count = cast(f32, k.extent);
     return compute("dx", shape_of(x), [&](Expr i, Expr j) {

@@ -57,8 +57,7 @@ void Ema::average_together(const std::vector<size_t>& together, double decay, st
     std::vector<Tensor> tensors;
     for (const size_t p : together) tensors.push_back(parameters_[p]);
     const std::vector<int64_t> begins = begins_of(tensors, memory_alignment);
-    const Tensor all(tensors[0].backend(), f32, {begins.back()}, "averages");
-    all.data().fill(0);  // between parts as well
+    const Tensor all = whole_for(tensors[0].backend(), begins, "averages");
     for (size_t k = 0; k < together.size(); ++k) {
         averages_[together[k]] = Tape::part_of(all, begins[k], tensors[k].shape(), "average");
         averages_[together[k]].copy_from_host(tensors[k].to_host(where));

@@ -9,8 +9,6 @@
 namespace tw::nn {
 namespace {
 
-constexpr size_t most_terms = 32;  // pointers that one kernel is given
-
 /// Of all elements of tensors of one dimension, together.
 const Operator& squares() {
     static const Operator op("sum_of_squares", [](const std::vector<tw::Tensor>& in) {
@@ -70,12 +68,12 @@ Tensor global_norm(const std::vector<Tensor>& gradients) {
         for (const size_t k : together) read.push_back(flattened(gradients[k]));
         sums.push_back(squares()(read));
     }
-    while (sums.size() > most_terms) {
+    while (sums.size() > most_tensors_side_by_side) {
         std::vector<Tensor> totals;
-        for (size_t first = 0; first < sums.size(); first += most_terms)
+        for (size_t first = 0; first < sums.size(); first += most_tensors_side_by_side)
             totals.push_back(
                 total_of()({sums.begin() + static_cast<ptrdiff_t>(first),
-                            sums.begin() + static_cast<ptrdiff_t>(std::min(first + most_terms, sums.size()))}));
+                            sums.begin() + static_cast<ptrdiff_t>(std::min(first + most_tensors_side_by_side, sums.size()))}));
         sums = std::move(totals);
     }
     return root_of()(sums);

@@ -41,6 +41,12 @@ std::vector<int64_t> begins_of(const std::vector<Tensor>& tensors, int64_t align
     return begins;
 }
 
+Tensor whole_for(const std::shared_ptr<Backend>& backend, const std::vector<int64_t>& begins, const std::string& name) {
+    const Tensor whole(backend, f32, {begins.back()}, name);
+    whole.data().fill(0);
+    return whole;
+}
+
 Tensor flattened(const Tensor& tensor) {
     if (tensor.shape().size() == 1) return tensor;
     const std::vector<int64_t> shape{num_elements(tensor)};

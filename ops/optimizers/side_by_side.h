@@ -1,6 +1,8 @@
 // Elements of several tensors as those of one, which one operation reads.
 #pragma once
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "ops/autograd.h"
@@ -25,6 +27,8 @@ SideBySide side_by_side(const std::vector<Tensor>& tensors);
 std::vector<int64_t> begins_of(const std::vector<Tensor>& tensors, int64_t alignment);
 /// Memory of its own begins there: 64 elements of f32, 256 bytes.
 constexpr int64_t memory_alignment = 64;
+/// For tensors that begin there, f32 [elements], zeros, also between them.
+Tensor whole_for(const std::shared_ptr<Backend>& backend, const std::vector<int64_t>& begins, const std::string& name);
 
 /// The same elements, one-dimensional: in its memory, or what a captured step reads there. Off the tape under NoGrad.
 Tensor flattened(const Tensor& tensor);

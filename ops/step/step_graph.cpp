@@ -231,6 +231,9 @@ private:
         const std::string asked = fmt::format("plan_step: '{}' overwrites '{}'", out.name(), in.name());
         user_check(graph_.is_result(out), where_, "{}: the first is no result; name it as one", asked);
         user_check(is_read_input(in), where_, "{}: the second is no input that the step reads; name one", asked);
+        for (const InputPart& each : graph_.input_parts)
+            user_check(!each.part.same(in), where_, "{}, a part of '{}', which the step reads; overwrite '{}'", asked,
+                       each.whole.name(), each.whole.name());
         user_check(in.type() == out.type() && std::ranges::equal(in.shape(), out.shape(), equal), where_,
                    "{}: {} {} and {} {} differ; a tensor takes the place of one like it", asked, name_of(out.type()),
                    shape_text(out.shape()), name_of(in.type()), shape_text(in.shape()));

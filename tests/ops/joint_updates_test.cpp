@@ -9,11 +9,13 @@
 #include "ops/layers.h"
 #include "ops/operator.h"
 #include "ops/optimizer.h"
+#include "ops/optimizers/joint_update.h"
 #include "ops/overwriting.h"
 #include "ops/parameters.h"
 #include "ops/persistence/checkpoint.h"
 #include "ops/reductions.h"
 #include "ops/step/compile_step.h"
+#include "ops/tape/tape.h"
 #include "ops/views.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/on_device.h"
@@ -247,6 +249,50 @@ TEST_P(JointUpdates, ManyOptimizersOneBehindTheOther) {
     compiled.run();
     EXPECT_EQ(a.data().read<float>(), std::vector<float>(15, 0));
     EXPECT_EQ(b.data().read<float>(), std::vector<float>(7, 0.25F));
+}
+
+/// One that somebody else has keeps neither the others apart, nor a second optimizer from finding them.
+TEST_P(JointUpdates, FindThoseThatAnotherOptimizerHasPutTogether) {
+    const auto make = [&](const char* name) { return constant_parameter(backend_, {40}, 1, name); };
+    const Tensor a = make("a"), b = make("b"), viewed = make("viewed"), view = reshape(viewed, {5, 8});
+    const std::vector<Tensor> all{a, viewed, b};
+    EXPECT_EQ(updated_together(all), (std::vector<std::vector<size_t>>{{0, 2}}));
+    Sgd momentum(all, 0.5, 0.5);
+    EXPECT_EQ(updated_together(all), (std::vector<std::vector<size_t>>{{0, 2}}));
+    EXPECT_EQ(updated_together({a, make("c"), b, make("d")}), (std::vector<std::vector<size_t>>{{0, 2}, {1, 3}}));
+    EXPECT_EQ(updated_together({b, a}), (std::vector<std::vector<size_t>>{})) << "which lie in another order";
+    Sgd plain(all, 0.25);
+    for (const bool is_plain_first : {false, true}) {
+        const CompiledStep step = compile(backend_, [&] {
+            backward(nn::sum(a + b + viewed));
+            (is_plain_first ? plain : momentum).step();
+            (is_plain_first ? momentum : plain).step();
+            return std::vector{nn::sum(a + b)};
+        });
+        EXPECT_THAT(faults_of(step.plan()), testing::IsEmpty());
+        step.run();
+        // 1 - 0.5 * 1 - 0.25, and then, of a momentum of 1.5, - 0.25 - 0.5 * 1.5
+        for (const Tensor& each : all)
+            EXPECT_EQ(each.data().read<float>()[7], is_plain_first ? -0.75F : 0.25F) << each.name();
+    }
+}
+
+/// A rule may divide by what it is given: what lies between parameters is none.
+TEST_P(JointUpdates, LeaveWhatLiesBetweenParameters) {
+    const Tensor a = constant_parameter(backend_, {3, 5}, 1, "a"), b = constant_parameter(backend_, {7}, 1, "b"),
+                 frozen = constant_parameter(backend_, {70}, 1, "frozen");
+    UpdateRule rule{.name = "Sign", .states = {"last"}, .next = [](const UpdateElements& now) {
+                        return std::vector{now.gradient, now.parameter - now.rate * now.gradient / abs(now.gradient)};
+                    }};
+    Optimizer sign({a, frozen, b}, 0.25, rule);
+    frozen.set_requires_grad(false);
+    backward(nn::sum(a) + nn::sum(b));
+    sign.step();
+    const std::vector<float> whole = Tape::whole_of(a).data().read<float>();
+    for (size_t k = 0; k < whole.size(); ++k) {
+        const bool is_updated = k < 15 || (k >= 192 && k < 199), is_frozen = k >= 64 && k < 134;
+        EXPECT_EQ(whole[k], is_updated ? 0.75F : is_frozen ? 1 : 0) << k;
+    }
 }
 
 /// What a compiled step reads behind the update is what it has become; a plan has no fault, and one operation.

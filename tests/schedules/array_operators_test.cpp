@@ -90,6 +90,18 @@ TEST(SumsOfColumns, OfFewRowsAreOneKernel) {
     EXPECT_THAT(build(s).cuda(), testing::HasSubstr("column + piece * 8"));
 }
 
+/// Blocks of few threads ask for no more of them than a multiprocessor has.
+TEST(SumsOfColumns, FitEachTarget) {
+    for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_120a"})
+        for (int64_t rows : {1, 4, 32}) {
+            const Declared y = column_sum(input("x", f32, {100, 256}));
+            Schedule s(y.outputs, target(arch));
+            const ColumnThreads shape{.lanes = 8, .rows = rows, .neighbours = 4, .chunk = 100, .steps = 2};
+            schedule_column_reduction(s, y.outputs[0], 100, shape);
+            EXPECT_NO_THROW(build(s)) << arch << " " << rows;
+        }
+}
+
 /// However many rows there are, what a thread loads at once waits for no mask, but for the last rounds.
 TEST(SumsOfColumns, OfAnyNumberOfRowsHaveWholeRounds) {
     for (int64_t rows : {1025, 1500, 1999, 2048}) {

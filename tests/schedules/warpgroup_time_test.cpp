@@ -35,8 +35,7 @@ TEST(WarpgroupTime, IsNearTheMeasuredTime) {
     std::erase_if(all, [](const auto& product) {
         return wants_copied_operands(parse_tensor_product(product.first).value().shape);
     });
-    ASSERT_GT(all.size(), 40u);
-    expect_near_times(all, 1.15, 1.5);
+    expect_near_times(all, 300, 1.15, 1.5);
 }
 
 // Walks are those of the schedule; a prime number of rows makes no groups.
