@@ -10,6 +10,18 @@ namespace {
 
 constexpr int64_t line_bytes = 128;
 
+/// How many rows of clusters walk together where all blocks run at once: neighbours share the longer side of their
+/// tiles. What multiprocessors near each other ask for at the same time, the second level of the cache is asked for
+/// once.
+int64_t rows_at_once(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
+    const int64_t height = t.block_m * t.cluster, width = t.block_n * t.cluster_columns;
+    const int64_t rows = divided(shape.m, height), columns = divided(shape.n, width),
+                  blocks =
+                      rows * columns * t.cluster * t.cluster_columns * std::max<int64_t>(shape.batch, 1) * t.split_k;
+    if (rows <= 1 || columns <= 1 || blocks > target.multiprocessors) return t.raster_group;
+    return width > height ? rows : 1;
+}
+
 }  // namespace
 
 std::vector<WarpgroupTiles> epilogues(const WarpgroupTiles& tiles, const TensorProductShape& shape) {
@@ -79,6 +91,9 @@ WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape, const Target& ta
         other.raster_group = group;
         take_if_faster(other);
     }
+    WarpgroupTiles shared = best;
+    shared.raster_group = rows_at_once(best, shape, target);
+    if (predicted_cycles(shared, shape, target) <= least) return shared;
     return best;
 }
 

@@ -1,6 +1,8 @@
 // Sums of columns and of everything, and transposes, of any shape.
 #include "schedules/array_operators.h"
 
+#include <random>
+
 #include <gmock/gmock.h>
 
 #include "ops/check.h"
@@ -100,6 +102,23 @@ TEST(SumsOfColumns, FitEachTarget) {
             schedule_column_reduction(s, y.outputs[0], 100, shape);
             EXPECT_NO_THROW(build(s)) << arch << " " << rows;
         }
+}
+
+/// Rows that are no whole vectors: few of them have rounds of several loads, more have chunks for more blocks.
+TEST(SumsOfColumns, OfPiecesHaveLoadsInFlight) {
+    std::mt19937 random(std::random_device{}());
+    for (int round = 0; round < 20; ++round) {
+        const int64_t rows = std::uniform_int_distribution<int64_t>(64, 1000)(random),
+                      columns = 2 * std::uniform_int_distribution<int64_t>(1000, 20000)(random) + 1;
+        const Declared y = column_sum(input("x", bf16, {rows, columns}));
+        const auto found = column_reduction_of(y.outputs[0]);
+        ASSERT_TRUE(found) << rows << "x" << columns;
+        const ColumnThreads& threads = found->threads;
+        EXPECT_TRUE(threads.steps > 1 || threads.chunk < rows) << rows << "x" << columns;
+        Schedule s(y.outputs, target("sm_90a"));
+        schedule_column_reduction(s, y.outputs[0], rows, threads);
+        EXPECT_EQ(build(s).kernels().size(), threads.chunk < rows ? 2u : 1u) << rows << "x" << columns;
+    }
 }
 
 /// However many rows there are, what a thread loads at once waits for no mask, but for the last rounds.

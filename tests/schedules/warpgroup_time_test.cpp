@@ -49,6 +49,26 @@ TEST(WarpgroupTime, WalksInGroupsThatDivide) {
     EXPECT_EQ(walk_of(0, 0, 8).together, 1);
 }
 
+// Where all blocks run at once, neighbours share the longer side of their tiles, if that reads no more from memory.
+TEST(WarpgroupTime, NeighboursShareTheLongerSide) {
+    std::mt19937 random(std::random_device{}());
+    const Target hopper = target("sm_90a");
+    auto extent = [&] { return 8 * int64_t(std::exp2(std::uniform_real_distribution<>(3, 8)(random))); };
+    int shared = 0;
+    for (int round = 0; round < 40; ++round) {
+        const TensorProductShape shape{.m = extent(), .n = extent(), .k = extent(), .transpose_b = random() % 2 == 0};
+        const WarpgroupTiles t = warpgroup_tiles(shape, hopper);
+        const int64_t height = t.block_m * t.cluster, width = t.block_n * t.cluster_columns,
+                      rows = (shape.m + height - 1) / height, columns = (shape.n + width - 1) / width;
+        if (rows < 2 || columns < 2 || rows * columns * t.cluster * t.cluster_columns * t.split_k > 132) continue;
+        const TileWalk walk = walk_of(rows, columns, t.raster_group);
+        EXPECT_EQ(walk.together, width > height ? rows : 1) << tiling_text(t);
+        EXPECT_FALSE(walk.by_columns) << tiling_text(t);
+        ++shared;
+    }
+    EXPECT_GT(shared, 5);
+}
+
 // What the rule takes is in the space that the tuner searches, but for the order of blocks, and none there is faster.
 TEST(WarpgroupTime, RuleTakesTheBestOfTheSpace) {
     std::mt19937 random(std::random_device{}());
