@@ -71,9 +71,9 @@ Tensor global_norm(const std::vector<Tensor>& gradients) {
     while (sums.size() > most_tensors_side_by_side) {
         std::vector<Tensor> totals;
         for (size_t first = 0; first < sums.size(); first += most_tensors_side_by_side)
-            totals.push_back(
-                total_of()({sums.begin() + static_cast<ptrdiff_t>(first),
-                            sums.begin() + static_cast<ptrdiff_t>(std::min(first + most_tensors_side_by_side, sums.size()))}));
+            totals.push_back(total_of()(
+                {sums.begin() + static_cast<ptrdiff_t>(first),
+                 sums.begin() + static_cast<ptrdiff_t>(std::min(first + most_tensors_side_by_side, sums.size()))}));
         sums = std::move(totals);
     }
     return root_of()(sums);

@@ -1,5 +1,5 @@
-// Small parameters of a group as parts of one tensor, which one operation updates: one launch for all of them (elsewhere
-// called multi-tensor, or foreach).
+// Small parameters of a group as parts of one tensor, which one operation updates: one launch for all of them
+// (elsewhere called multi-tensor, or foreach).
 #pragma once
 #include <map>
 #include <utility>
@@ -23,8 +23,9 @@ public:
 
     /// States of a parameter, each of its shape, a part of that state of all.
     std::vector<Tensor> states_of(size_t parameter) const;
-    /// Whether a step that is captured updates them one by one: rules without states stand behind the products that make
-    /// gradients, unless the step has overwritten all of them together before; others where it has overwritten one.
+    /// Whether a step that is captured updates them one by one: rules without states stand behind the products that
+    /// make gradients, unless the step has overwritten all of them together before; others where it has overwritten
+    /// one.
     bool is_one_by_one() const;
     /// Enqueues the update of all that require gradients, or writes it down; the others and their states keep their
     /// bits. Nothing if none does. `scalars`: as ElementUpdate::next() reads them.

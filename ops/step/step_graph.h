@@ -79,7 +79,8 @@ struct StepGraph {
 /// that it is made of, and nobody who reads the input needs the result; else it is written elsewhere, and copied by a
 /// node of its own behind all of these. Throws Error if there are no results, a result is an input, names of inputs and
 /// results are not all different, a shape is no constant or a scalar is read, and if an overwritten tensor is no input
-/// that the step reads, or is a part of one, is overwritten twice, or has another shape or type or gaps between its rows.
+/// that the step reads, or is a part of one, is overwritten twice, or has another shape or type or gaps between its
+/// rows.
 StepGraph step_graph(const schedules::Declared& step, const OpenedParts& opened = {},
                      const std::vector<InputPart>& input_parts = {}, TW_HERE);
 
