@@ -148,7 +148,7 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
 }
 
 bool may_split_k(const TensorProductShape& shape) {
-    return !shape.block_scales && shape.activation != Activation::SwiGlu && shape.row_terms == RowTerms::All;
+    return shape.activation != Activation::SwiGlu && shape.row_terms == RowTerms::All;
 }
 
 bool keeps_together(const WarpgroupTiles& tiles, const TensorProductShape& shape) {

@@ -54,10 +54,10 @@ void read_as_given(Schedule& s, const TensorProduct& p, const Tiles& tiles) {
         if (!of.read.same(of.given) && !is_copied(of, p.c, tiles)) s.inline_stage(s[of.read]);
 }
 
-/// The stage of so many parts, which end with whole tiles.
-Stage split_reduction(Schedule& s, const Tensor& c, int64_t block_k, int64_t parts_of_k) {
-    const int64_t k = require_constant(s.extent(s.reduce(c)));
-    return split_sum(s, c, divided(divided(k, block_k), parts_of_k) * block_k);
+/// The stage of so many parts, which end with whole tiles, or whole blocks of scales, of which c sums one a step.
+Stage split_reduction(Schedule& s, const TensorProduct& p, int64_t block_k, int64_t parts_of_k) {
+    const int64_t k = require_constant(s.extent(s.reduce(p.c))), step = p.scale_a.defined() ? 1 : block_k;
+    return split_sum(s, p.c, divided(divided(k, step), parts_of_k) * step);
 }
 
 /// The tiles in the order in which blocks take them: groups of rows walk through the columns together, or groups of
@@ -209,7 +209,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTi
                    {"split_k", tiles.split_k},
                    {"raster_group", tiles.raster_group}},
                   where);
-    Stage result = tiles.split_k > 1 ? split_reduction(s, p.c, tiles.block_k, tiles.split_k) : s[p.c];
+    Stage result = tiles.split_k > 1 ? split_reduction(s, p, tiles.block_k, tiles.split_k) : s[p.c];
     std::optional<Stage> sums;
     if (p.product.defined()) sums = s[p.product];
     std::vector<Loop> data = s.data_loops(result), outer(data.begin(), data.end() - 2);
@@ -253,7 +253,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
                    {"epilogue_columns", tiles.epilogue_columns, 0},
                    {"promotion_interval", tiles.promotion_interval, 0}},
                   where);
-    Stage result = tiles.split_k > 1 ? split_reduction(s, p.c, tiles.block_k, tiles.split_k) : s[p.c];
+    Stage result = tiles.split_k > 1 ? split_reduction(s, p, tiles.block_k, tiles.split_k) : s[p.c];
     std::optional<Stage> sums;
     if (p.product.defined()) sums = s[p.product];
     if (tiles.epilogue_columns > 0 && !sums) sums = s.accumulators(result);
@@ -282,6 +282,8 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     std::vector<Loop> outer = blocks;
     outer.insert(outer.end(), ranks.begin(), ranks.end());
     auto [unit, leaving] = block_loops(s, p, result, sums, outer, wi, mi, nj, tiles);
+    const bool is_scaled = p.scale_a.defined();
+    if (is_scaled) unit.over_k = s.reduce(result);  // its steps are blocks of scales
     s.persistent(blocks, {.longest_first = p.growing});
     for (Loop rank : ranks) s.bind(rank, cluster);
     s.bind(wi, warpgroup);
@@ -296,9 +298,16 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
         if (tiles.store_boxes) s.via(out, Copy::Tma);
     }
     s.mma(unit.stage, wgmma, unit.mma);
-    s.pipeline(unit.over_k, {.stages = tiles.stages, .in_flight = 1});
+    std::vector<StageRef> loads{left, right};
+    if (is_scaled) {
+        s.stage(result, p.scale_b, Memory::Registers, unit.over_k);
+        const bool by_boxes = has_whole_rows(p.scale_a);
+        Stage scales = s.stage(result, p.scale_a, by_boxes ? Memory::Shared : Memory::Registers, unit.over_k);
+        if (by_boxes) loads.push_back(scales);
+    }
+    s.pipeline(unit.over_k, {.stages = tiles.stages, .in_flight = is_scaled ? 0 : 1});
     s.roles(loading_roles(
-        s.target(), {left, right}, result,
+        s.target(), loads, result,
         {.warpgroups = tiles.warpgroups * tiles.ping_pong, .loading = 40, .most = 240, .ping_pong = tiles.ping_pong}));
 }
 

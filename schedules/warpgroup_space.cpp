@@ -15,7 +15,8 @@ constexpr int64_t shortest_part = 512;       // terms of the sum for which a par
 constexpr int64_t most_split_columns = 192;  // of instructions whose rows run along n
 
 int64_t stage_bytes(const WarpgroupTiles& t, const TensorProductShape& shape) {
-    return (t.block_m + t.block_n) * t.block_k * bytes_of(shape.operand);
+    const int64_t scales = shape.block_scales ? rounded_up(t.block_m * bytes_of(f32), line_bytes) : 0;
+    return (t.block_m + t.block_n) * t.block_k * bytes_of(shape.operand) + scales;
 }
 
 int64_t blocks_of(const WarpgroupTiles& t, const TensorProductShape& shape) {
@@ -145,7 +146,7 @@ std::vector<WarpgroupTiles> warpgroup_space(const TensorProductShape& shape, con
         for (int64_t row_bytes : {line_bytes, 2 * line_bytes}) {
             t.block_k = row_bytes / bytes_of(shape.operand);
             if (row_bytes > line_bytes && (t.block_k / 2 >= shape.k || t.block_m + t.block_n > 256)) continue;
-            if (shape.block_scales && t.block_k > block_of_scale) continue;
+            if (shape.block_scales && (t.block_k > block_of_scale || block_of_scale % t.block_n != 0)) continue;
             for (int64_t parts : parts_of_k(t, shape, target)) {
                 t.split_k = parts;
                 t.promotion_interval = promotion_interval(t, shape);

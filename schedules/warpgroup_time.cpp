@@ -170,6 +170,7 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
 
     double multiply = area * row / 2 / (multiplications * std::max(share_of(t), 0.05));
     if (cluster > 1) multiply = multiply * (cluster > 2 ? 1.03 : 1) + 31.2 * steps;
+    if (cluster > 1 && shape.block_scales) multiply += 200 * steps;  // blocks end each step, and wait for each other
     const double latency = 1210 + (cluster > 1 ? 397 : 0) + (cluster > 2 ? 86.3 : 0);
     const double sums = together(multiply, steps * latency / (t.stages - 0.458));
     const Epilogue end = epilogue_of(t, shape, result_bytes);

@@ -153,7 +153,7 @@ private:
         WarpCounts whole = first;
         const auto rest = static_cast<double>(all - 1);
         whole += runs == 1 ? rest * first : rest / static_cast<double>(runs - 1) * others;
-        if (!loop.unroll && traits.is_innermost && !traits.meets && !loop.rolled)
+        if (!loop.unroll && traits.is_innermost && !traits.meets && loop.unroll_by == 0)
             whole.work.round_trips /= all <= unrolled_whole ? static_cast<double>(all) : loads_ahead;
         counts_ += whole;
     }

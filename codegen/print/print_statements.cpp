@@ -71,7 +71,7 @@ public:
         in_scope([&] {
             bounds_.enter_loop(loop);
             std::string index = declare(loop.variable), type = exprs_.type(loop.variable.type());
-            if (loop.unroll || loop.rolled) out_.line(loop.unroll ? "#pragma unroll" : "#pragma unroll 1", step);
+            print_unrolling(loop, step);
             std::string start = fmt::format("{} {} = 0", type, index), end = extent;
             if (is_loaded) {  // once: barriers inside keep the compiler from remembering
                 end = names_.reserve(index + "_end");
@@ -114,6 +114,11 @@ public:
     }
 
 private:
+    void print_unrolling(const ThreadLoop& loop, int step) {
+        if (loop.unroll) out_.line("#pragma unroll", step);
+        if (!loop.unroll && loop.unroll_by > 0) out_.line(fmt::format("#pragma unroll {}", loop.unroll_by), step);
+    }
+
     // ---- loops along tiles ------------------------------------------------------------------------------------------
 
     /// A loop whose body begins with let x = variable * step + first.
@@ -156,7 +161,7 @@ private:
             bounds_.enter_loop(loop);
             bounds_.define(*walk.let);
             std::string x = declare(walk.let->variable);
-            if (loop.rolled) out_.line("#pragma unroll 1", step);
+            print_unrolling(loop, step);
             std::string end = constant_text(tiles_name, loop.ends_at);
             out_.open(fmt::format("for (int {} = {}; {} < {}; {} += {})", x, first, x, end, x, walk.step), step);
             if (walk.counts) out_.line(fmt::format("const int {} = {} / {};", declare(loop.variable), x, walk.step));

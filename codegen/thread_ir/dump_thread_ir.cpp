@@ -34,8 +34,9 @@ struct Dump {
     }
     void operator()(const ThreadLoop& loop, int step) {
         std::string until = loop.next ? fmt::format(", while {} < {}", loop.next->name, to_string(loop.extent)) : "";
-        line(fmt::format("{} {} < {}{}{}", loop.unroll ? "unroll" : "for", to_string(loop.variable),
-                         to_string(loop.extent), until, loop.apart ? ", apart" : ""),
+        const std::string together = loop.unroll_by > 1 ? fmt::format(", {} as one", loop.unroll_by) : "";
+        line(fmt::format("{} {} < {}{}{}{}", loop.unroll ? "unroll" : "for", to_string(loop.variable),
+                         to_string(loop.extent), until, loop.apart ? ", apart" : "", together),
              step);
         body(loop.body);
     }

@@ -39,7 +39,9 @@ struct ThreadBlock {
     std::vector<ThreadStmt> stmts;
 };
 /// for (variable = 0; variable < extent; ++variable); `unroll`: fully, its index is a constant for the compiler;
-/// `rolled`: not at all, as its body is already as many copies as registers allow. If `ends_at` is positive, the body
+/// `unroll_by`: the compiler makes so many iterations one, or, of 0, as many as it likes; 1 where the body is already as
+/// many copies as registers allow, 2 where registers that one iteration fills are the next one's, which else would be
+/// waited for at the end of the first, to be copied. If `ends_at` is positive, the body
 /// begins with let x = variable * step + first, and the extent is the number of such x below it. With `next`, a
 /// register that is the same in all threads, the loop ends as soon as that is not below the extent: its body begins
 /// with let ticket = next, and sets `next` to a later ticket, so that these grow. `apart`: the compiler is kept from
@@ -49,7 +51,7 @@ struct ThreadLoop {
     Expr extent;
     bool unroll = false;
     ThreadStmt body;
-    bool rolled = false;
+    int unroll_by = 0;
     int64_t ends_at = 0;
     Buffer next = {};
     bool apart = false;

@@ -48,7 +48,7 @@ ThreadStmt joined(const ThreadStmt& stmt) {
     const ThreadLoop* outer = unrolled(stmt);
     const std::vector<ThreadStmt> inside = outer ? statements(outer->body) : std::vector<ThreadStmt>();
     const ThreadLoop* inner = inside.size() == 1 ? unrolled(inside[0]) : nullptr;
-    if (!inner || outer->rolled != inner->rolled) return {};
+    if (!inner || outer->unroll_by != inner->unroll_by) return {};
     const int64_t extent = require_constant(inner->extent), all = require_constant(outer->extent) * extent;
     if (!mentions(inner->body, outer->variable) || !mentions(inner->body, inner->variable)) return {};
     Expr variable = index_variable("element", 0, all - 1);

@@ -1,5 +1,5 @@
 // What stands behind a product under way, or is worked into results by few warps, and reads memory that no one writes
-// meanwhile, is read an iteration ahead.
+// meanwhile, is read an iteration ahead; of shared memory, in front of the product.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -20,35 +20,125 @@ public:
         for (size_t k = 0; k < kernel.arguments.size(); ++k)
             if (!kernel.written[k]) constant_.insert(kernel.arguments[k].get());
         for (const auto& [out, in] : kernel.aliases) constant_.erase(in.get());
+        for (const Buffer& array : kernel.shared) shared_.insert(array.get());
     }
 
     /// The loop, and what stands in front of it.
     ThreadStmt ahead_of_products(const ThreadLoop& loop, int step) const {
-        const std::vector<ThreadStmt> body = statements(loop.body);
-        const auto multiplies = std::ranges::find_if(body, holds<Wgmma>);
-        if (loop.unroll || multiplies == body.end()) return {};
-        return ahead(loop, body, static_cast<size_t>(multiplies - body.begin()), step);
+        std::vector<ThreadStmt> body = statements(loop.body);
+        if (loop.unroll || std::ranges::none_of(body, holds<Wgmma>)) return {};
+        const size_t moved = move_in_front(body);
+        ThreadLoop rotated = loop;
+        rotated.unroll_by = 2;
+        ThreadStmt changed = ahead(rotated, body, step);
+        if (changed.defined() || moved == 0) return changed;
+        rotated = loop;
+        rotated.body = block_of(body);
+        return make_thread(std::move(rotated), step);
     }
     /// The same of an unrolled loop that makes results.
     ThreadStmt ahead_of_results(const ThreadLoop& loop, int step) const {
         const std::optional<int64_t> extent = as_constant(loop.extent);
         if (!loop.unroll || !extent || *extent < 2 || !writes_memory(loop.body)) return {};
-        return ahead(loop, statements(loop.body), 0, step);
+        return ahead(loop, statements(loop.body), step);
     }
 
 private:
-    /// Moves what reads from statement `from` on.
-    ThreadStmt ahead(const ThreadLoop& loop, const std::vector<ThreadStmt>& body, size_t from, int step) const {
-        if (loop.ends_at > 0 || loop.next) return {};
-        std::vector<ThreadStmt> reads, others(body.begin(), body.begin() + static_cast<std::ptrdiff_t>(from));
+    using Buffers = std::set<const BufferNode*>;
+
+    static size_t product_of(const std::vector<ThreadStmt>& body) {
+        return static_cast<size_t>(std::ranges::find_if(body, holds<Wgmma>) - body.begin());
+    }
+
+    /// What reads shared memory behind the product, as it was in front of it, reads it there; returns how many
+    /// statements have moved.
+    size_t move_in_front(std::vector<ThreadStmt>& body) const {
+        const size_t product = product_of(body);
+        size_t front = product;
+        while (front > 0 && prepares_product(body[front - 1])) --front;
+        std::vector<ThreadStmt> reads, others(body.begin() + static_cast<std::ptrdiff_t>(front), body.end());
         std::vector<Expr> defined;
-        for (const ThreadStmt& stmt : others) add_definition(stmt, defined);
         int64_t elements = 0;
-        for (size_t k = from; k < body.size();) {
-            const size_t count = reads_from(body, k), end = k + std::max<size_t>(count, 1);
+        for (const ThreadStmt& stmt : others) add_definition(stmt, defined);
+        for (size_t k = product - front + 1; k < others.size() && !may_change_shared(others[k]);) {
+            const size_t count = reads_from(others, k, shared_);
+            const int64_t own = count > 0 ? elements_of(others[k]) : 0;
+            if (count == 0 || elements + own > most_elements || mentions(others, k, k + count, defined)) {
+                ++k;
+                continue;
+            }
+            elements += own;
+            const auto begin = others.begin() + static_cast<std::ptrdiff_t>(k),
+                       end = begin + static_cast<std::ptrdiff_t>(count);
+            reads.insert(reads.end(), begin, end);
+            others.erase(begin, end);
+        }
+        body.resize(front);
+        body.insert(body.end(), reads.begin(), reads.end());
+        body.insert(body.end(), others.begin(), others.end());
+        return reads.size();
+    }
+    static bool prepares_product(const ThreadStmt& stmt) {
+        return instruction_of<LeaveUndefined>(stmt) || instruction_of<WgmmaFenceOperand>(stmt) ||
+               instruction_of<WgmmaFence>(stmt) || stmt.as<ThreadComment>();
+    }
+    /// Stores there, or waits for what others store.
+    static bool may_change_shared(const ThreadStmt& root) {
+        bool may = false;
+        visit(root, [&](const ThreadStmt& stmt) {
+            const bool waits = stmt.as<Instruction>() && !instruction_of<Wgmma>(stmt) &&
+                               !instruction_of<WgmmaCommit>(stmt) && !instruction_of<WgmmaWait>(stmt) &&
+                               !prepares_product(stmt);
+            may = may || waits || stmt.as<ThreadBarrier>();
+            for (const MemoryAccess& access : memory_accesses(stmt))
+                may = may || (access.writes && access.place.buffer->memory == Memory::Shared);
+        });
+        return may;
+    }
+
+    /// Each array is declared in front of what mentions it first.
+    static std::vector<ThreadStmt> declared_late(const std::vector<ThreadStmt>& body) {
+        std::vector<ThreadStmt> result, waiting;
+        auto mentions_array = [](const ThreadStmt& root, const Buffer& array) {
+            bool found = false;
+            visit(root, [&](const ThreadStmt& stmt) {
+                for (const MemoryAccess& access : memory_accesses(stmt)) found |= access.place.buffer == array;
+            });
+            return found;
+        };
+        for (const ThreadStmt& stmt : body) {
+            if (stmt.as<ThreadDeclare>()) {
+                waiting.push_back(stmt);
+                continue;
+            }
+            std::erase_if(waiting, [&](const ThreadStmt& declare) {
+                const bool now = mentions_array(stmt, declare.as<ThreadDeclare>()->buffer);
+                if (now) result.push_back(declare);
+                return now;
+            });
+            result.push_back(stmt);
+        }
+        result.insert(result.begin(), waiting.begin(), waiting.end());
+        return result;
+    }
+
+    /// Moves what reads.
+    ThreadStmt ahead(const ThreadLoop& loop, const std::vector<ThreadStmt>& stmts, int step) const {
+        if (loop.ends_at > 0 || loop.next) return {};
+        const std::vector<ThreadStmt> body = declared_late(stmts);
+        std::vector<ThreadStmt> reads, others;
+        std::vector<Expr> defined;
+        int64_t elements = 0;
+        for (size_t k = 0; k < body.size();) {
+            const size_t count = reads_from(body, k, constant_), end = k + std::max<size_t>(count, 1);
             const int64_t own = count > 0 ? elements_of(body[k]) : 0;
             const bool moves = count > 0 && elements + own <= most_elements && !mentions(body, k, end, defined);
             if (moves) elements += own;
+            if (moves && !others.empty() && others.back().as<ThreadComment>() && end < body.size() &&
+                others.back().step() != body[end].step()) {  // it says what is read
+                reads.push_back(others.back());
+                others.pop_back();
+            }
             for (; k < end; ++k) {
                 if (!moves) add_definition(body[k], defined);
                 (moves ? reads : others).push_back(body[k]);
@@ -75,20 +165,20 @@ private:
     }
 
     /// How many statements from there on define a value, or fill an array, by what lies in memory and stays: 0 if none.
-    size_t reads_from(const std::vector<ThreadStmt>& stmts, size_t k) const {
-        if (stmts[k].as<ThreadLet>()) return reads_constants(stmts[k], {}) ? 1 : 0;
+    static size_t reads_from(const std::vector<ThreadStmt>& stmts, size_t k, const Buffers& stays) {
+        if (stmts[k].as<ThreadLet>()) return reads_what_stays(stmts[k], {}, stays) ? 1 : 0;
         const ThreadDeclare* declare = stmts[k].as<ThreadDeclare>();
         if (!declare) return 0;
         size_t count = 1;
         bool reads = false;
-        while (k + count < stmts.size() && fills(stmts[k + count], declare->buffer)) {
-            reads = reads || reads_constants(stmts[k + count], declare->buffer);
+        while (k + count < stmts.size() && fills(stmts[k + count], declare->buffer, stays)) {
+            reads = reads || reads_what_stays(stmts[k + count], declare->buffer, stays);
             ++count;
         }
         return reads ? count : 0;
     }
     /// Writes this array, at least once, and nothing else, by memory that stays, or constants.
-    bool fills(const ThreadStmt& root, const Buffer& array) const {
+    static bool fills(const ThreadStmt& root, const Buffer& array, const Buffers& stays) {
         bool writes = false, fits = true;
         visit(root, [&](const ThreadStmt& stmt) {
             fits = fits && !stmt.as<Instruction>() && !stmt.as<ThreadDeclare>() && !stmt.as<ThreadLet>() &&
@@ -97,18 +187,18 @@ private:
                 const bool own = access.place.buffer == array;
                 writes = writes || (own && access.writes);
                 fits = fits && (own ? access.writes && !access.atomic
-                                    : !access.writes && constant_.count(access.place.buffer.get()) > 0);
+                                    : !access.writes && stays.contains(access.place.buffer.get()));
             }
         });
         return writes && fits;
     }
-    bool reads_constants(const ThreadStmt& root, const Buffer& array) const {
+    static bool reads_what_stays(const ThreadStmt& root, const Buffer& array, const Buffers& stays) {
         bool reads = false, fits = true;
         visit(root, [&](const ThreadStmt& stmt) {
             for (const MemoryAccess& access : memory_accesses(stmt)) {
                 if (access.place.buffer == array) continue;
                 reads = true;
-                fits = fits && !access.writes && constant_.count(access.place.buffer.get()) > 0;
+                fits = fits && !access.writes && stays.contains(access.place.buffer.get());
             }
         });
         return reads && fits;
@@ -202,7 +292,7 @@ private:
         return found;
     }
 
-    std::set<const BufferNode*> constant_;
+    Buffers constant_, shared_;
 };
 
 }  // namespace

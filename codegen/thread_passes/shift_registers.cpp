@@ -222,7 +222,7 @@ private:
         outer.variable = round;
         outer.extent = constant(loop.extent.type(), rounds);
         outer.unroll = false;
-        outer.rolled = true;
+        outer.unroll_by = 1;
         outer.body = block_of({body, moving});
         return make_thread(std::move(outer), stmt.step());
     }

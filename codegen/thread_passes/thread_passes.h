@@ -89,12 +89,13 @@ ThreadKernel drop_aliases(const ThreadKernel& kernel);
 ///                                                     c[n] = c[n + 32]
 ThreadKernel shift_registers(const ThreadKernel& kernel);
 
-/// Reads what stands behind a product of a warpgroup, and memory holds unchanged, an iteration ahead: that takes its
-/// time while the product is under way. Of a few registers. The same in unrolled loops that make results of products,
-/// where a few warps have no others to wait beside them.
+/// Reads what an iteration with a product of a warpgroup reads, and memory holds unchanged, an iteration ahead: that
+/// takes its time while the product is under way. Of a few registers, which two iterations that are one in the text
+/// exchange. What stands behind the product and reads shared memory does so in front of it. The same ahead in unrolled
+/// loops that make results of products, where a few warps have no others to wait beside them.
 ///
 ///                                                scale_next = scale_b[0]
-///     for k < 64                                 for k < 64
+///     for k < 64                                 for k < 64, 2 as one
 ///                                                  let scale = scale_next
 ///                                                  if (k + 1 < 64) scale_next = scale_b[k + 1]
 ///       wgmma(product, ..); wgmma_wait             wgmma(product, ..); wgmma_wait

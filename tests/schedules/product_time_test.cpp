@@ -27,11 +27,11 @@ ProductShape shape_of(const std::string& name) {
     return shape;
 }
 
-MeasuredTimes measured_products() {
-    return read_measured_times("tests/schedules/measured_threads.txt", [](const auto& name, const auto& tiling) {
-        return seconds_of(parse_product_tiles(tiling).value(), shape_of(name), target("sm_90a")) * of_a_second;
-    });
+double of_threads(const std::string& name, const std::string& tiling) {
+    return seconds_of(parse_product_tiles(tiling).value(), shape_of(name), target("sm_90a")) * of_a_second;
 }
+
+MeasuredTimes measured_products() { return read_measured_times("tests/schedules/measured_threads.txt", of_threads); }
 
 TEST(ProductTime, PrefersWhatWasMeasuredToBeFast) {
     const MeasuredTimes all = measured_products();
@@ -39,7 +39,19 @@ TEST(ProductTime, PrefersWhatWasMeasuredToBeFast) {
     expect_little_regret(all, 1.05, 1.3);
 }
 
-TEST(ProductTime, IsNearTheMeasuredTime) { expect_near_times(measured_products(), 170, 1.13, 1.33); }
+// Operands whose rows threads do not share evenly: 1.20 before copies of these cost more than others. What is left is
+// 256x73x8744 and 912x10968x784, whose operands both lie along k: registers are short, which the model does not know.
+TEST(ProductTime, PrefersEvenCopies) {
+    const MeasuredTimes all = read_measured_times("tests/schedules/measured_copies.txt", of_threads);
+    ASSERT_EQ(all.size(), 10u);
+    expect_little_regret(all, 1.125, 1.62);
+}
+
+TEST(ProductTime, IsNearTheMeasuredTime) {
+    MeasuredTimes all = measured_products();
+    all.merge(read_measured_times("tests/schedules/measured_copies.txt", of_threads));
+    expect_near_times(all, 390, 1.13, 1.33);
+}
 
 ProductShape random_shape(std::mt19937& random) {
     auto extent = [&] { return int64_t(std::exp2(std::uniform_real_distribution<>(0, 14)(random))); };
@@ -53,8 +65,8 @@ TEST(ProductTime, RuleTakesTheBestOfTheSpace) {
     std::mt19937 random(std::random_device{}());
     for (int round = 0; round < 20; ++round) {
         const ProductShape shape = random_shape(random);
-        SCOPED_TRACE(fmt::format("{}x{}x{}, transposes {} {}", shape.m, shape.n, shape.k, shape.transpose_a,
-                                 shape.transpose_b));
+        SCOPED_TRACE(
+            fmt::format("{}x{}x{}, transposes {} {}", shape.m, shape.n, shape.k, shape.transpose_a, shape.transpose_b));
         for (const Target& some : {target("sm_90a"), target("sm_80")}) {
             const ProductTiles taken = product_tiles(shape, some);
             const double seconds = seconds_of(taken, shape, some);

@@ -1,4 +1,5 @@
-// What memory holds unchanged is read while the product before it is under way.
+// What memory holds unchanged is read while the product before it is under way, what shared memory holds in front of
+// it.
 #include <random>
 
 #include <gtest/gtest.h>
@@ -27,8 +28,9 @@ TEST(ReadEarly, OfScalesOfEachStep) {
     }
 }
 
-/// c[i, j] = sum_part weight[part, i] (the product of the terms of a part), of so many parts of five.
-Schedule weighted(const Extent& parts) {
+/// c[i, j] = sum_part weight[part, i] (the product of the terms of a part), of so many parts of five; the weights come
+/// by this memory, if any.
+Schedule weighted(const Extent& parts, std::optional<Memory> by = {}) {
     const int64_t most = 5, terms = 64;
     const Tensor a = input("a", bf16, {128, most * terms}), b = input("b", bf16, {64, most * terms});
     const Tensor weight = input("weight", f32, {parts, 128});
@@ -51,8 +53,36 @@ Schedule weighted(const Extent& parts) {
     s.order({p, outer, pi, pj, inner});
     s.stage(product, a, Memory::Shared, outer);
     s.stage(product, b, Memory::Shared, outer);
+    if (by) s.stage(c, weight, *by, step);
     s.mma(product, wgmma, {.m = pi, .n = pj, .k = inner});
     return s;
+}
+
+// Else a thread would wait for them behind the product, with nothing else to do.
+TEST(ReadEarly, SharedMemoryInFrontOfTheProduct) {
+    const Schedule scales =
+        find_library_kernel("gemm_e4m3_128x128x640_tb_scaled_tile64x128x128g1s3")->make(target("sm_90a"));
+    const Schedule weights = weighted(5, Memory::Shared);
+    for (const auto& [s, array] : {std::pair(&scales, "scale_a_shared"), std::pair(&weights, "weight_shared")}) {
+        const std::string text = build(*s).cuda();
+        const size_t read = text.find(std::string("float ") + array + "_values"),
+                     product = text.find("tw::wgmma_m64", text.find("__global__"));
+        ASSERT_NE(read, text.npos) << text;
+        EXPECT_LT(read, product) << text;
+        expect_right(*s);
+    }
+}
+
+// The array of the next iteration is that of the one behind: a copy would wait for what was read.
+TEST(ReadEarly, TwoIterationsAreOne) {
+    for (const Schedule& s :
+         {find_library_kernel("gemm_e4m3_128x128x640_tb_scaled_tile64x128x128g1s3")->make(target("sm_90a")),
+          weighted(5), weighted(5, Memory::Registers)}) {
+        const std::string text = build(s).cuda();
+        EXPECT_TRUE(reads_for_the_next(s)) << text;
+        EXPECT_NE(text.find("#pragma unroll 2\n"), text.npos) << text;
+        expect_right(s);
+    }
 }
 
 TEST(ReadEarly, OfWeightsOfOnesOwn) {

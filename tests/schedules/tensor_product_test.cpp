@@ -177,6 +177,35 @@ TEST_P(TensorProducts, OfFp8AndAllAtOnce) {
     }
 }
 
+// Of blocks of scales, which are steps of the sum, parts have whole ones, the last part fewer.
+TEST_P(TensorProducts, ScaledSumsInParts) {
+    TensorProductShape shape{.m = 40, .n = 200, .k = 128 * 11, .operand = e4m3, .transpose_b = true};
+    shape.block_scales = true;
+    const std::vector<ProductTiling> tilings{
+        WarpgroupTiles{.block_m = 64, .block_n = 64, .block_k = 128, .warpgroups = 1, .stages = 4, .split_k = 3},
+        WarpgroupTiles{
+            .block_m = 40, .block_n = 64, .block_k = 128, .warpgroups = 1, .stages = 3, .split_k = 2, .swap = true},
+        TensorTiles{
+            .block_m = 32, .block_n = 64, .block_k = 64, .warp_m = 16, .warp_n = 32, .stages = 3, .split_k = 4}};
+    for (const ProductTiling& tiling : tilings) {
+        if (std::holds_alternative<WarpgroupTiles>(tiling) && !takes_warpgroups(shape, device_target())) continue;
+        for (int64_t rows : {40, 39}) {
+            shape.m = rows;
+            Schedule s = scheduled(shape, tiling, device_target());
+            Bindings bindings = random_bindings(s.outputs(), 3);
+            uint64_t seed = 1;
+            for (auto& [name, array] : bindings.inputs) fill_integers(array, -1, 1, ++seed);  // exact in any order
+            expect_declared(s, bindings, bitwise);
+        }
+    }
+    EXPECT_GT(
+        std::get<WarpgroupTiles>(
+            best_tiling({.m = 64, .n = 512, .k = 8192, .operand = e4m3, .transpose_b = true, .block_scales = true},
+                        target("sm_90a")))
+            .split_k,
+        1);
+}
+
 // Only operands whose rows are no whole pieces are copied, and those of 8 and of 32 bits whose terms do not lie side by
 // side; the other is read where it lies, with zeros for the terms that the copy has more. More parts than one thread
 // sums at once.
