@@ -39,13 +39,13 @@ struct ThreadBlock {
     std::vector<ThreadStmt> stmts;
 };
 /// for (variable = 0; variable < extent; ++variable); `unroll`: fully, its index is a constant for the compiler;
-/// `unroll_by`: the compiler makes so many iterations one, or, of 0, as many as it likes; 1 where the body is already as
-/// many copies as registers allow, 2 where registers that one iteration fills are the next one's, which else would be
-/// waited for at the end of the first, to be copied. If `ends_at` is positive, the body
-/// begins with let x = variable * step + first, and the extent is the number of such x below it. With `next`, a
-/// register that is the same in all threads, the loop ends as soon as that is not below the extent: its body begins
-/// with let ticket = next, and sets `next` to a later ticket, so that these grow. `apart`: the compiler is kept from
-/// doing the arithmetic of several steps together, though they are unrolled.
+/// `unroll_by`: the compiler makes so many iterations one, or, of 0, as many as it likes; 1 where the body is already
+/// as many copies as registers allow, 2 where registers that one iteration fills are the next one's, which else would
+/// be waited for at the end of the first, to be copied. If `ends_at` is positive, the body begins with let x = variable
+/// * step + first, and the extent is the number of such x below it. With `next`, a register that is the same in all
+/// threads, the loop ends as soon as that is not below the extent: its body begins with let ticket = next, and sets
+/// `next` to a later ticket, so that these grow. `apart`: the compiler is kept from doing the arithmetic of several
+/// steps together, though they are unrolled.
 struct ThreadLoop {
     Expr variable;
     Expr extent;

@@ -30,7 +30,8 @@ TileKernel lower_thread_reductions(const TileKernel& kernel, const CiteStep& cit
 
 /// Has copies into local memory store zeros where their mask is false, if that allows the copy's readers to drop their
 /// masks: a sum whose terms are products of such zeros only; a private accumulator that is masked again where it is
-/// stored. So do registers of which a thread has few, for sums of which it has many. What a thread moves from its registers to its registers needs no mask either. All other masks stay.
+/// stored. So do registers of which a thread has few, for sums of which it has many. What a thread moves from its
+/// registers to its registers needs no mask either. All other masks stay.
 ///
 ///     if (k0 + k < K) a_s[i][k] = a[...]             a_s[i][k] = k0 + k < K ? a[...] : 0
 ///     if (k0 + k < K) acc += a_s[i][k] * b_s[k][j]   acc += a_s[i][k] * b_s[k][j]

@@ -270,7 +270,8 @@ private:
             bool takes_turns = kernel_.persistent && loop->variable.same(kernel_.persistent->round);
             if (takes_turns && kernel_.turn.defined() && with_threads_) return own_turns(*loop);
             ThreadStmt body = takes_turns ? turn(*loop, loop->variable) : convert(loop->body);
-            ThreadLoop result{loop->variable, placement_.physical(loop->extent), loop->unroll, body, loop->rolled ? 1 : 0};
+            ThreadLoop result{loop->variable, placement_.physical(loop->extent), loop->unroll, body};
+            if (loop->rolled) result.unroll_by = 1;
             if (takes_turns) result.ends_at = last_tile();
             if (takes_turns) result.next = kernel_.persistent->next;
             return make_thread(std::move(result));
