@@ -29,7 +29,8 @@ public:
         if (loop.unroll || std::ranges::none_of(body, holds<Wgmma>)) return {};
         const size_t moved = move_in_front(body);
         ThreadLoop rotated = loop;
-        rotated.unroll_by = 2;
+        const bool is_short = std::ranges::count_if(body, holds<Wgmma>) == 1;  // else two take too many registers
+        if (is_short) rotated.unroll_by = 2;
         ThreadStmt changed = ahead(rotated, body, step);
         if (changed.defined() || moved == 0) return changed;
         rotated = loop;

@@ -156,7 +156,7 @@ private:
         if (found == fills_.end() || !found->second.known) return {};
         std::vector<Fill*> fills;
         for (Fill& fill : found->second.each) {
-            if (op.is<UpdateOp>() && fill.for_atoms && !takes_all(op) && !is_of_many(op, *fill.op)) return {};
+            if (op.is<UpdateOp>() && fill.for_atoms && !takes_all(op) && runs_of(op) < 4 * runs_of(*fill.op)) return {};
             fills.push_back(&fill);
         }
         return fills;
@@ -342,21 +342,10 @@ private:
     }
 
     /// A matrix instruction does; a thread that computes for itself asks for each element, and zeros would cost it
-    /// more.
+    /// more, unless it fills few for many.
     static bool takes_all(const TileOp& op) {
         const UpdateOp* update = op.as<UpdateOp>();
         return update && update->atom;
-    }
-
-    /// Whether a thread has several times as many elements of the op as of the fill, which zeros cost little.
-    static bool is_of_many(const TileOp& op, const TileOp& fill) {
-        constexpr int64_t times = 4;
-        return runs_of(op) >= times * runs_of(fill);
-    }
-    static int64_t runs_of(const TileOp& op) {
-        int64_t runs = 1;
-        for (const OpLoop& loop : op.loops) runs *= as_constant(loop.extent).value_or(1);
-        return runs;
     }
 
     /// Whether the element is one that a thread keeps, and has been computed whatever masks say.

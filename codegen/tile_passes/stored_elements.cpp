@@ -87,6 +87,12 @@ bool stores_all_private(const TileOp& op, const StoreTo& store) {
     return stored == elements;
 }
 
+int64_t runs_of(const TileOp& op) {
+    int64_t runs = 1;
+    for (const OpLoop& loop : op.loops) runs *= as_constant(loop.extent).value_or(1);
+    return runs;
+}
+
 std::optional<Expr> added_term(const StoreTo& store) {
     auto is_target = [&](const Expr& e) {
         const Load* load = e.as<Load>();

@@ -25,6 +25,9 @@ Substitution digits_of(const Expr& index, const Expr& element, const TileOp& op)
 /// Whether a thread stores to each element of a buffer of its own once.
 bool stores_all_private(const TileOp& op, const StoreTo& store);
 
+/// How often a thread runs the op in one run of it; loops of unknown extents count once.
+int64_t runs_of(const TileOp& op);
+
 /// The term, if the store adds one to what is there.
 std::optional<Expr> added_term(const StoreTo& store);
 
