@@ -80,21 +80,36 @@ bool has_empty_loop(const BoundsOverride& ranged) {
 
 bool is_fixed(const Expr& expr, const std::vector<Expr>& fixed) { return ranged_variables(expr, fixed).empty(); }
 
+/// A read at the only values that its indices take while the fixed variables stay; undefined if one takes several, or
+/// depends on data. Loops of one iteration are among those that do not stay.
+Expr at_only_values(const Read& read, const Expr& expr, const std::vector<Expr>& fixed) {
+    std::vector<Expr> indices;
+    for (const Expr& index : read.indices) {
+        if (reads_tensors(index)) return {};
+        const auto span = span_of(index, ranged_variables(index, fixed));
+        if (!span || span->extent != 1) return {};
+        indices.push_back(span->lo);
+    }
+    return with_children(expr, indices);
+}
+
 /// The values of an index while the fixed variables stay. Of what depends on data, only what inputs tell stays too, at
 /// indices that do not depend on data again.
 std::optional<Span> span_of_index(const Expr& index, const std::vector<Expr>& fixed) {
     Substitution back;
     Expr known = transform(index, [&](const Expr& e) -> Expr {
         const Read* read = e.as<Read>();
-        if (!read || !read->operation->is_input() || !is_fixed(e, fixed)) return {};
-        auto in_it = [&](const auto& told) { return contains(e, told.first); };
+        if (!read || !read->operation->is_input()) return {};
+        const Expr here = is_fixed(e, fixed) ? e : at_only_values(*read, e, fixed);
+        if (!here.defined()) return {};
+        auto in_it = [&](const auto& told) { return contains(here, told.first); };
         bool by_data = std::any_of(read->indices.begin(), read->indices.end(), reads_tensors) ||
                        std::any_of(back.begin(), back.end(), in_it);
         if (by_data) return {};
         for (const auto& [name, told] : back)
-            if (equal(told, e)) return name;
+            if (equal(told, here)) return name;
         // Like a size: what data tell of an index is the caller's to keep in range.
-        back.emplace_back(make_expr(e.type(), Variable{.name = "told", .kind = VariableKind::Size}), e);
+        back.emplace_back(make_expr(e.type(), Variable{.name = "told", .kind = VariableKind::Size}), here);
         return back.back().first;
     });
     if (reads_tensors(known)) return {};

@@ -5,13 +5,12 @@
 
 #include "codegen/lower.h"
 #include "dsl/edit.h"
-#include "schedules/as_matrices.h"
-#include "schedules/behind_products.h"
 #include "schedules/channels_last.h"
 #include "schedules/choose_elements.h"
 #include "schedules/choose_rows.h"
 #include "schedules/choose_windows.h"
 #include "schedules/deciding_lengths.h"
+#include "schedules/declare_products.h"
 #include "schedules/declare_rows.h"
 #include "schedules/elements_beside_sums.h"
 #include "schedules/elementwise.h"
@@ -19,7 +18,6 @@
 #include "schedules/long_reductions.h"
 #include "schedules/outline_images.h"
 #include "schedules/pick_tilings.h"
-#include "schedules/products_apart.h"
 #include "schedules/redeclare_convolutions.h"
 #include "schedules/repeated_elements.h"
 #include "schedules/scan_rows.h"
@@ -185,7 +183,8 @@ private:
         auto is_taken = [&](const OperationRef& operation) {
             const Stage stage = unscheduled_[Tensor(operation, 0)];
             return is_tiled(unscheduled_, stage) || copy_at(unscheduled_, stage) ||
-                   (is_stored(unscheduled_, stage) && !is_output(unscheduled_, stage) && !unscheduled_.reduces(stage));
+                   (is_stored(unscheduled_, stage) && !is_one_of(outputs_, unscheduled_, stage) &&
+                    !unscheduled_.reduces(stage));
         };
         auto is_copy = [&](const OperationRef& operation) {
             return std::ranges::find(copied_rows_, operation->name) != copied_rows_.end();
@@ -203,8 +202,8 @@ private:
         return found;
     }
 
-    bool is_output(const Schedule& s, Stage stage) const {
-        return std::any_of(outputs_.begin(), outputs_.end(), [&](const Tensor& t) { return s[t].id == stage.id; });
+    static bool is_one_of(const std::vector<Tensor>& tensors, const Schedule& s, Stage stage) {
+        return std::ranges::any_of(tensors, [&](const Tensor& t) { return s[t].id == stage.id; });
     }
 
     std::vector<TiledProduct> tilings_to_try(const Tensor& c) const {
@@ -292,11 +291,8 @@ private:
 
     /// Operands of tiled products are read many times: they are stored.
     bool is_stored(const Schedule& s, Stage stage) const {
-        return is_output(s, stage) || s.reduces(stage) ||
-               std::ranges::any_of(apart_, [&](const Tensor& t) { return s[t].id == stage.id; }) ||
-               std::ranges::any_of(tiled_, [&](const TiledProduct& p) {
-                   return std::ranges::any_of(stored_for(p), [&](const Tensor& t) { return s[t].id == stage.id; });
-               });
+        return is_one_of(outputs_, s, stage) || s.reduces(stage) || is_one_of(apart_, s, stage) ||
+               std::ranges::any_of(tiled_, [&](const TiledProduct& p) { return is_one_of(stored_for(p), s, stage); });
     }
 
     Schedule scheduled() const {
@@ -430,19 +426,16 @@ Chosen with_moved_channels(const DeclaredRows& rows, bool sums_of_copies, const 
 }  // namespace
 
 Schedule choose_by_rule(const std::vector<Tensor>& outputs, const Target& target) {
-    const ProductsApart apart = products_apart(outputs);
-    const AsMatrices matrices = as_matrices(apart.outputs, target);
-    const BehindProducts behind = behind_products(matrices.outputs, target);
+    const DeclaredProducts products = declare_products(outputs, target);
     bool has_copies = true;
     for (std::vector<std::string> without;;) {
-        Chosen found = with_moved_channels(declare_rows(behind.outputs, without), has_copies, target);
+        Chosen found = with_moved_channels(declare_rows(products.outputs, without), has_copies, target);
         if (found.sums_in_vain && std::exchange(has_copies, false)) continue;
         const size_t before = without.size();
         for (const std::string& name : found.rows_in_vain)
             if (std::ranges::find(without, name) == without.end()) without.push_back(name);
         if (without.size() != before) continue;
-        for (const auto* notes : {&apart.notes, &matrices.notes, &behind.notes})
-            for (const std::string& note : *notes) Edit::note(found.schedule, note);
+        for (const std::string& note : products.notes) Edit::note(found.schedule, note);
         return std::move(found.schedule);
     }
 }

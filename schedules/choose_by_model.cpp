@@ -5,7 +5,9 @@
 #include <string>
 
 #include "codegen/cost/predict_time.h"
+#include "dsl/edit.h"
 #include "schedules/calibrated_speeds.h"
+#include "schedules/choices.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -36,12 +38,29 @@ double floor_of(const codegen::Prediction& time, const Target& target, const cod
 const std::set<std::string> left_to_the_rule{"tiles", "tiling", "schedule", "terms"};
 bool multiplies_matrices(const codegen::KernelPrediction& kernel) { return kernel.work.of_block.unit_cycles > 0; }
 
+/// Seconds of kernels that none of the other choices changes: those of stages whose tiles the rule has chosen.
+double seconds_left_to_the_rule(const std::function<Schedule()>& rule, const codegen::Prediction& time) {
+    const Choices choices;
+    rule();
+    double seconds = 0;
+    for (const codegen::KernelPrediction& kernel : time.kernels) {
+        auto is_left = [&](const Choice& choice) {
+            const size_t dot = choice.name.rfind('.');
+            return dot > 0 && left_to_the_rule.contains(choice.name.substr(dot + 1)) &&
+                   kernel.name.starts_with(name_from_saved(choice.name.substr(0, dot)));
+        };
+        if (std::ranges::any_of(choices.asked(), is_left)) seconds += kernel.seconds;
+    }
+    return seconds;
+}
+
 std::optional<Picks> searched(const std::function<Schedule()>& rule, const Schedule& by_rule) {
     const codegen::DeviceSpeeds& speeds = calibrated_speeds(by_rule.target());
     const codegen::Prediction today = codegen::predict_time(by_rule.tree(), by_rule.target(), speeds);
     const double floor = floor_of(today, by_rule.target(), speeds);
     if (today.seconds < near_the_floor * floor || today.seconds < floor + seconds_of_little) return {};
     if (today.statements() > long_text || std::ranges::any_of(today.kernels, multiplies_matrices)) return {};
+    if (today.seconds - seconds_left_to_the_rule(rule, today) < least_gain * today.seconds) return {};
     std::vector<PredictedPicks> all = neighbours_of_rule(rule, looked_at, left_to_the_rule);
     const double most_statements = std::max(longer_text * today.statements(), short_text);
     std::erase_if(all, [&](const PredictedPicks& each) {

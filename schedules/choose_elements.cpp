@@ -141,7 +141,7 @@ bool is_read_once(const Elements& elements, const ElementAccess& access) {
 std::optional<Turned> turned_operands(const Schedule& s, const Elements& elements, int64_t vector) {
     Turned turned;
     for (const ElementAccess& access : elements.accesses) {
-        if (access.is_store || access.is_guarded || !is_large(elements, access)) continue;
+        if (access.is_store || !is_large(elements, access)) continue;
         if (cost_of(elements, access, vector) < Scattered || !is_read_once(elements, access)) continue;
         const auto along = row_of(elements, affine_of(access.place));
         if (!along || (!turned.operands.empty() && *along != turned.along)) continue;

@@ -118,6 +118,10 @@ ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours, 
     const int64_t chunks = std::max<int64_t>((in_pieces ? blocks_of_pieces : blocks_wanted) / tiles, 1);
     const bool is_single = std::gcd(columns, neighbours) == 1 && neighbours > 1;
     shape.chunk = is_single ? least : std::max(round_up((rows + chunks - 1) / chunks, least), least);
+    // Twice as many terms, where blocks enough are left: beginning and ending take as long as few.
+    const int64_t twice = 2 * least;
+    if (!in_pieces && shape.chunk < twice && (rows + twice - 1) / twice * tiles >= blocks_wanted / 3)
+        shape.chunk = twice;
     return shape;
 }
 
@@ -142,8 +146,10 @@ ColumnTerms schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows
 }
 
 void schedule_parts_of_columns(Schedule& s, const StageRef& y, int64_t parts) {
-    constexpr int64_t many = 256;  // then more blocks, of a sector a row
-    if (parts >= many) return void(schedule_columns(s, s[y], s.reduce(y), {.lanes = 8, .rows = 32, .neighbours = 1}));
+    constexpr int64_t many = 256;  // then more blocks, of a sector a row, and loads under way for each thread
+    if (parts >= many)
+        return void(
+            schedule_columns(s, s[y], s.reduce(y), {.lanes = 8, .rows = 32, .neighbours = 1, .steps = least_terms}));
     schedule_columns(s, s[y], s.reduce(y),
                      {.lanes = 32, .rows = std::clamp<int64_t>(parts / 4, 1, 8), .neighbours = 1});
 }

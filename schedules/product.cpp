@@ -3,9 +3,9 @@
 #include <numeric>
 
 #include "dsl/simplify.h"
+#include "schedules/choose.h"
 #include "schedules/require_sizes.h"
 #include "schedules/sum_of_parts.h"
-#include "schedules/thin_product.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -112,13 +112,9 @@ void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tenso
 Schedule product_schedule(const Product& product, const Target& target, const std::optional<ProductTiles>& tiles,
                           std::source_location where) {
     CalledFrom caller(where);
+    if (!tiles) return choose_schedule({product.c}, target);
     Schedule s({product.c}, target);
-    if (!tiles)
-        if (const auto thin = thin_tiles(product.shape, s.target())) {
-            schedule_tensor_product(s, product.c, product.a, product.b, *thin);
-            return s;
-        }
-    schedule_product(s, product.c, product.a, product.b, tiles ? *tiles : product_tiles(product.shape, s.target()));
+    schedule_product(s, product.c, product.a, product.b, *tiles);
     return s;
 }
 

@@ -14,8 +14,15 @@ struct ProductShape {
     bool add_c = false;        ///< reads c_in and beta; alpha is a parameter too
     int64_t a_stride = 0;      ///< elements between stored rows, 0 for dense
     int64_t b_stride = 0;
+    int64_t a_row = 0;  ///< elements of a stored row, of which the first are multiplied; 0 for all
+    int64_t b_row = 0;
     int64_t batch = 1;  ///< so many pairs of matrices, each with a result of its own
+
+    bool operator==(const ProductShape&) const = default;
 };
+/// How many elements a stored row has.
+int64_t row_of_a(const ProductShape& shape);
+int64_t row_of_b(const ProductShape& shape);
 struct Product {
     ProductShape shape;
     Tensor a, b, c_in, c;  ///< c_in is undefined without add_c
@@ -46,7 +53,7 @@ ProductTiles product_tiles(const ProductShape& shape, const Target& target, int6
 void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const ProductTiles& tiles,
                       TW_HERE);
 
-/// The product, scheduled with these tiles, or those that the model chooses.
+/// The product, scheduled with these tiles, or by rule.
 Schedule product_schedule(const Product& product, const Target& target, const std::optional<ProductTiles>& tiles = {},
                           TW_HERE);
 

@@ -18,6 +18,7 @@ constexpr std::array<int64_t, 18> thread_counts = {1, 2, 3, 4, 5, 6, 7, 8, 10, 1
 constexpr std::array<int64_t, 18> part_counts = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 132, 264};
 constexpr int64_t longest_body = 1024;  // multiply-adds of a thread in more than 16 steps of k: what compiles quickly
 constexpr int64_t shortest_part = 64;   // of k
+constexpr int64_t longest_part = 12288;  // of k: the more terms are added one by one, the more they err
 constexpr int64_t lanes = 32, bytes = 4;
 
 /// Whether less than one thread's share of the tile, and less than half of a thread's, lies outside of the extent.
@@ -59,6 +60,7 @@ void add_parts(std::vector<ProductTiles>& space, ProductTiles t, const ProductSh
     const int64_t most = t.blocks;
     for (int64_t parts : part_counts) {
         if (parts > 1 && (s.batch > 1 || s.k / parts < shortest_part)) break;
+        if (s.batch == 1 && divided(s.k, parts) > longest_part && parts < part_counts.back()) continue;
         t.split_k = parts;
         t.blocks = static_cast<int>(std::min(most, divided(tiles * parts, multiprocessors)));
         space.push_back(t);
@@ -67,14 +69,15 @@ void add_parts(std::vector<ProductTiles>& space, ProductTiles t, const ProductSh
 
 }  // namespace
 
+int64_t row_of_a(const ProductShape& s) { return s.a_row ? s.a_row : s.transpose_a ? s.m : s.k; }
+int64_t row_of_b(const ProductShape& s) { return s.b_row ? s.b_row : s.transpose_b ? s.k : s.n; }
+
 OperandWays ways_of(const ProductTiles& t, const ProductShape& s) {
-    auto wide = [&](int64_t row, int64_t stride, int64_t tile) {
-        return row % 4 == 0 && stride % 4 == 0 && tile % 4 == 0;
+    auto way = [&](int64_t row, int64_t stride, int64_t tile, bool transposed) {
+        return OperandWay{row % 4 == 0 && stride % 4 == 0 && tile % 4 == 0, transposed};
     };
-    return {.a = s.transpose_a ? OperandWay{wide(s.m, s.a_stride, t.block_m), false}
-                               : OperandWay{wide(s.k, s.a_stride, t.block_k), true},
-            .b = s.transpose_b ? OperandWay{wide(s.k, s.b_stride, t.block_k), true}
-                               : OperandWay{wide(s.n, s.b_stride, t.block_n), false}};
+    return {.a = way(row_of_a(s), s.a_stride, s.transpose_a ? t.block_m : t.block_k, !s.transpose_a),
+            .b = way(row_of_b(s), s.b_stride, s.transpose_b ? t.block_k : t.block_n, s.transpose_b)};
 }
 
 int64_t threads_of(const ProductTiles& t) { return t.block_m / t.thread_m * (t.block_n / t.thread_n); }

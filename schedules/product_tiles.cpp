@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <regex>
 #include <vector>
 
@@ -39,7 +40,9 @@ std::optional<ProductTiles> parse_product_tiles(const std::string& text) {
     return tiles;
 }
 
-ProductTiles product_tiles(const ProductShape& shape, const Target& target, int64_t most_sums) {
+namespace {
+
+ProductTiles least_tiles(const ProductShape& shape, const Target& target, int64_t most_sums) {
     const std::vector<ProductTiles> space = product_space(shape, target);
     ProductTiles best = space[0];
     double least = INFINITY;
@@ -51,6 +54,27 @@ ProductTiles product_tiles(const ProductShape& shape, const Target& target, int6
         best = tiles;
     }
     return best;
+}
+
+struct Asked {
+    ProductShape shape;
+    Target target;
+    int64_t most_sums;
+
+    bool operator==(const Asked&) const = default;
+};
+
+}  // namespace
+
+ProductTiles product_tiles(const ProductShape& shape, const Target& target, int64_t most_sums) {
+    // Rules ask one after another.
+    constexpr size_t most_remembered = 16;
+    thread_local std::deque<std::pair<Asked, ProductTiles>> known;
+    const Asked asked{shape, target, most_sums};
+    const auto found = std::ranges::find(known, asked, &std::pair<Asked, ProductTiles>::first);
+    if (found != known.end()) return found->second;
+    if (known.size() == most_remembered) known.pop_front();
+    return known.emplace_back(asked, least_tiles(shape, target, most_sums)).second;
 }
 
 }  // namespace tw::schedules

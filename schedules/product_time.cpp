@@ -20,6 +20,8 @@ constexpr double next_launch = 2.3e-6;         // of a kernel that starts while 
 constexpr double of_block = 0.118e-6;          // seconds of a multiprocessor, at least, to start a block
 constexpr double load_latency = 0.79e-6;       // from a load in global memory to the value in shared memory
 constexpr double cycles_of_read = 2.1;         // of a scheduler's warp, for a read of shared memory
+constexpr double cycles_of_single = 1;         // of a scheduler's warp, for each read more than those of 16 bytes
+constexpr double across = 1.06;                // times as long: more columns than rows, of many sums of a thread
 constexpr double cycles_of_step = 75;          // of a warp, for an iteration over k: addresses, the branch, barriers
 constexpr double warps_that_hide = 1;          // of a scheduler: with no more, each waits for its own reads and sums
 constexpr double cycles_of_line = 3.3;         // of a multiprocessor, for a line that a store touches
@@ -50,11 +52,10 @@ double cycles_of_copy(const ProductTiles& t, const Copies& c) {
 
 std::array<Copies, 2> copies_of(const ProductTiles& t, const ProductShape& s) {
     const OperandWays ways = ways_of(t, s);
-    auto copies = [&](const OperandWay& way, int64_t extent, bool along_k, int64_t other) {
-        const int64_t row = along_k ? s.k : other;
-        return Copies{way, extent, along_k ? t.block_k : extent, way.wide ? 4 : std::gcd<int64_t>(row, 2)};
+    auto copies = [&](const OperandWay& way, int64_t extent, int64_t row) {
+        return Copies{way, extent, way.transposed ? t.block_k : extent, way.wide ? 4 : std::gcd<int64_t>(row, 2)};
     };
-    return {copies(ways.a, t.block_m, !s.transpose_a, s.m), copies(ways.b, t.block_n, s.transpose_b, s.n)};
+    return {copies(ways.a, t.block_m, row_of_a(s)), copies(ways.b, t.block_n, row_of_b(s))};
 }
 
 /// Results of a block on their way.
@@ -92,8 +93,11 @@ int64_t side_by_side_of(const ProductTiles& t, const ProductShape& s, const Targ
 
 /// Cycles of a scheduler, for a warp's step along k.
 double cycles_of_warp(const ProductTiles& t) {
-    const int64_t reads = divided(t.thread_m, 4) + t.thread_n / std::gcd(t.thread_n, t.chunk_n);
-    return as_double(t.thread_m * t.thread_n) + cycles_of_read * as_double(reads) +
+    constexpr int64_t many = 96, widest = 4;
+    const int64_t sums = t.thread_m * t.thread_n, of_b = t.thread_n / std::gcd(t.thread_n, t.chunk_n),
+                  reads = divided(t.thread_m, widest) + of_b, singles = of_b - divided(t.thread_n, widest);
+    return (sums >= many && t.thread_n > t.thread_m ? across : 1) * as_double(sums) +
+           cycles_of_read * as_double(reads) + cycles_of_single * as_double(singles) +
            cycles_of_step / as_double(t.block_k);
 }
 
@@ -144,12 +148,15 @@ double seconds_of(const ProductTiles& t, const ProductShape& s, const Target& ta
                   parts = divided(all_steps, steps), blocks = rows * columns * parts * s.batch;
     const double computing = seconds_of_blocks(block_of(t, s), blocks, side_by_side, as_double(steps * t.block_k),
                                                multiprocessors);
+    // All terms of a row, if a block takes them at once, are neighbours of the next row's.
+    auto touched_of = [&](int64_t elements, int64_t row, bool is_term) {
+        return is_term || s.k > t.block_k ? touched(elements, row) : 1;
+    };
     const double m = as_double(s.m), n = as_double(s.n), k = as_double(s.k), batch = as_double(s.batch),
                  results = 4 * m * n * batch, stored = results * (parts > 1 ? as_double(parts) : s.add_c ? 2 : 1),
                  operands = 4 * k * (m + n) * batch,
-                 along_k = s.k > t.block_k ? touched(t.block_k, s.k) : 1,
-                 touched_a = s.transpose_a ? touched(t.block_m, s.m) : along_k,
-                 touched_b = s.transpose_b ? along_k : touched(t.block_n, s.n),
+                 touched_a = touched_of(s.transpose_a ? t.block_m : t.block_k, row_of_a(s), s.transpose_a),
+                 touched_b = touched_of(s.transpose_b ? t.block_k : t.block_n, row_of_b(s), !s.transpose_b),
                  through_l2 = 4 * k * (m * as_double(columns) * touched_a + n * as_double(rows) * touched_b) * batch;
     const double on_way = as_double(std::min(side_by_side, divided(blocks, multiprocessors)) * t.block_k *
                                     (t.block_m + t.block_n) * 4 * std::max(t.stages - 1, 1));

@@ -177,6 +177,18 @@ BlockLoops block_loops(Schedule& s, const TensorProduct& p, Stage result, std::o
     return {unit_loops(s, p, result, sums, outer, mi, nj, tiles.block_k, tiles.swap), leaving};
 }
 
+/// The loops of the result's dimensions; blocks of rows that have a matrix of their own are one more in front of rows.
+std::vector<Loop> matrix_loops(Schedule& s, const TensorProduct& p, Stage result) {
+    std::vector<Loop> data = s.data_loops(result);
+    const int64_t rows = rows_of_matrix(p.c);
+    if (rows == 0) return data;
+    const auto row = data.end() - 2;
+    auto [matrix, inside] = s.split(*row, rows, {"matrix", "row"});
+    *row = inside;
+    data.insert(row, matrix);
+    return data;
+}
+
 /// The rows of tiles. Where a tile has all rows of a matrix, matrices are like rows of it.
 struct RowLoops {
     std::vector<Loop> batches;
@@ -212,7 +224,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTi
     Stage result = tiles.split_k > 1 ? split_reduction(s, p, tiles.block_k, tiles.split_k) : s[p.c];
     std::optional<Stage> sums;
     if (p.product.defined()) sums = s[p.product];
-    std::vector<Loop> data = s.data_loops(result), outer(data.begin(), data.end() - 2);
+    std::vector<Loop> data = matrix_loops(s, p, result), outer(data.begin(), data.end() - 2);
     Loop i = data[data.size() - 2], j = data.back();
     auto [bi, it] = s.split(i, tiles.block_m, Tail::Mask, {"blocks_m", "tile_m"});
     auto [bj, jt] = s.split(j, tiles.block_n / columns_for_one(p), Tail::Mask, {"block_n", "tile_n"});
@@ -260,7 +272,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     if (tiles.promotion_interval > 0)
         sums = s.rfactor(result,
                          s.split(s.reduce(result), tiles.promotion_interval, Tail::Mask, {"part_k", "k_in_part"})[0]);
-    std::vector<Loop> data = s.data_loops(result);
+    std::vector<Loop> data = matrix_loops(s, p, result);
     const std::string side = tiles.swap ? "n" : "m";  // of the product, along rows of the instruction
     auto [blocks, bi, ti] = split_rows(s, data, tiles.block_m, {"blocks_m", tiles.swap ? "m_inner" : "tile_m"});
     auto [bj, tj] = s.split(data.back(), tiles.block_n / columns_for_one(p), Tail::Mask,

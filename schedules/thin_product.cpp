@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "schedules/product_cycles.h"
+#include "schedules/product_tiles.h"
 #include "schedules/require_sizes.h"
 #include "schedules/sum_of_parts.h"
 #include "schedules/whole_tiles.h"
@@ -139,18 +140,6 @@ ThinTiles thin_tiles(const TensorProductShape& shape, const Target& target) {
     return t;
 }
 
-std::optional<ThinTiles> thin_tiles(const ProductShape& shape, const Target& target) {
-    const TensorProductShape same{.m = shape.m,
-                                  .n = shape.n,
-                                  .k = shape.k,
-                                  .operand = tf32,
-                                  .result = f32,
-                                  .transpose_a = shape.transpose_a,
-                                  .transpose_b = shape.transpose_b};
-    if (!is_thin(same)) return {};
-    return thin_tiles(same, target);
-}
-
 /// Instructions of an element of the matrix: it is converted, and multiplied with one of each vector, which is loaded
 /// and converted for all results of a thread. Bytes are taken out of words; fp8 is converted by some dozen of
 /// operations.
@@ -202,6 +191,36 @@ double predicted_cycles(const ThinTiles& t, const TensorProductShape& shape, con
     const double cycles = 2500 + std::max({busy, moved / 2000, as_double(rounds * steps) * latency});
     if (t.split_k == 1) return cycles;
     return cycles + 4000 + added_cycles(extent * vectors * batch * as_double(t.split_k));
+}
+
+namespace {
+
+/// How many times the model's time of an H200 a product of f32 takes, beside that of one in tiles of threads
+/// (product_tiles.h): lanes of many sums wait for vectors, and tiles that turn a matrix of few rows for their copies.
+double likely_times(const TensorProductShape& shape) {
+    constexpr int64_t few = 3, many = 8;
+    constexpr double turns = 1.35;
+    const int64_t vectors = std::min(shape.m, shape.n);
+    if (terms_lie_together(shape)) return (vectors > many ? 1.4 : 1) / turns;
+    return vectors > many ? 1.6 : vectors > few ? 1.25 : 1;
+}
+
+}  // namespace
+
+std::optional<ThinTiles> thin_tiles(const ProductShape& shape, const Target& target) {
+    const TensorProductShape same{.m = shape.m,
+                                  .n = shape.n,
+                                  .k = shape.k,
+                                  .operand = tf32,
+                                  .result = f32,
+                                  .transpose_a = shape.transpose_a,
+                                  .transpose_b = shape.transpose_b};
+    if (!is_thin(same)) return {};
+    const ThinTiles thin = thin_tiles(same, target);
+    constexpr double clock_rate = 1.755e9;  // Hz, of the model's cycles
+    const double seconds = likely_times(same) * predicted_cycles(thin, same, target) / clock_rate;
+    if (shape.batch > 1 || seconds <= seconds_of(product_tiles(shape, target), shape, target)) return thin;
+    return {};
 }
 
 void schedule_tensor_product(Schedule& s, const TensorProduct& p, const ThinTiles& tiles, std::source_location where) {

@@ -15,7 +15,7 @@ bool is_thin(const TensorProductShape& shape);
 
 /// The tiles that suit the extents and the layout of the long operand.
 ThinTiles thin_tiles(const TensorProductShape& shape, const Target& target);
-/// The same of f32; nothing if it is not thin.
+/// The same of f32; nothing if it is not thin, or tiles of threads (product_tiles.h) take less by the models.
 std::optional<ThinTiles> thin_tiles(const ProductShape& shape, const Target& target);
 /// The model's clock cycles of the whole product.
 double predicted_cycles(const ThinTiles& tiles, const TensorProductShape& shape, const Target& target);

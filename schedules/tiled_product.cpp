@@ -9,6 +9,7 @@
 #include "schedules/choose_windows.h"
 #include "schedules/convolution_tilings.h"
 #include "schedules/made_elements.h"
+#include "schedules/matrix_factors.h"
 #include "schedules/sums_behind.h"
 #include "schedules/tensor_product_names.h"
 #include "schedules/thin_product.h"
@@ -17,93 +18,11 @@
 namespace tw::schedules {
 namespace {
 
-/// The matrices of sum_k a * b, or of any reduction of terms f(a, b), and what is known of their extents and layouts.
-struct MatrixFactors {
-    Tensor a, b;
-    ProductShape shape;
-    bool is_plain = true;  ///< sums of products of two elements, of one matrix
-};
-
-constexpr int64_t unknown_extent = 4096;  // taken for that of a named size
-constexpr int64_t most_batches = 65535;   // of grid.z; parts of k are none then
-
 bool holds_reduction(const Operation& operation) {
     bool found = false;
     for (const auto& output : operation.outputs)
         if (output.body.defined()) visit(output.body, [&](const Expr& e) { found = found || e.as<Reduce>(); });
     return found;
-}
-
-/// Indexed by different variables. What is computed is stored: it is read many times.
-bool is_matrix(const Read& read) {
-    if (read.guarded) return false;
-    for (size_t d = 0; d < read.indices.size(); ++d) {
-        const auto others = read.indices.begin() + static_cast<std::ptrdiff_t>(d) + 1;
-        auto is_it = [&](const Expr& other) { return other.same(read.indices[d]); };
-        if (!read.indices[d].as<Variable>() || std::any_of(others, read.indices.end(), is_it)) return false;
-    }
-    return true;
-}
-
-bool indexes(const Read& read, const Expr& axis) {
-    return std::ranges::any_of(read.indices, [&](const Expr& index) { return index.same(axis); });
-}
-
-/// The elements that the term is made of, each place once.
-std::vector<const Read*> reads_of_term(const Expr& term) {
-    std::vector<const Read*> reads;
-    visit(term, [&](const Expr& e) {
-        const Read* read = e.as<Read>();
-        auto is_it = [&](const Read* known) {
-            return known->operation == read->operation && known->output == read->output &&
-                   std::ranges::equal(known->indices, read->indices, equal);
-        };
-        if (read && std::ranges::none_of(reads, is_it)) reads.push_back(read);
-    });
-    return reads;
-}
-
-/// Two elements that are read as they are, and multiplied.
-bool is_plain_product(const Expr& term) {
-    const Binary* times = term.as<Binary>();
-    return times && times->op == BinaryOp::Mul && times->a.as<Read>() && times->b.as<Read>();
-}
-
-/// Of the last two axes, and of matrices for each element of those before.
-std::optional<MatrixFactors> factors_of(const Tensor& c) {
-    constexpr int64_t least_extent = 16, least_terms = 4;  // of terms that are no plain products
-    const Operation& operation = *c.operation();
-    if (c.rank() < 2 || operation.outputs.size() != 1) return {};
-    const Reduce* reduction = only_reduction(operation.outputs[0].body);
-    if (!reduction || reduction->axes.size() != 1 || reduction->values.size() != 1 || !reduction->reducer->commutative)
-        return {};
-    const Expr& term = reduction->values[0];
-    const std::vector<const Read*> reads = reads_of_term(term);
-    if (reads.size() != 2 || reads[0]->operation == reads[1]->operation) return {};
-    const Read *a = reads[0], *b = reads[1];
-    const std::vector<Expr>& axes = operation.axes;
-    const Expr &k = reduction->axes[0], &i = axes[axes.size() - 2], &j = axes.back();
-    if (!is_matrix(*a) || !is_matrix(*b)) return {};
-    if (!indexes(*a, i)) std::swap(a, b);
-    if (!indexes(*a, i) || !indexes(*a, k) || !indexes(*b, k) || !indexes(*b, j)) return {};
-    if (indexes(*a, j) || indexes(*b, i)) return {};
-    const Variable* along = k.as<Variable>();
-    auto extent = along->extent.defined() ? as_constant(along->extent) : std::nullopt;
-    if (!extent && along->max) extent = *along->max + 1;
-    if (!extent) return {};
-    auto extent_of = [&](size_t d) { return as_constant(c.shape()[d]).value_or(unknown_extent); };
-    ProductShape shape{.m = extent_of(axes.size() - 2), .n = extent_of(axes.size() - 1), .k = *extent};
-    for (size_t d = 0; d + 2 < axes.size(); ++d) {
-        if (!as_constant(c.shape()[d])) return {};
-        shape.batch *= extent_of(d);
-    }
-    shape.transpose_a = a->indices.back().same(i);
-    shape.transpose_b = b->indices.back().same(k);
-    const bool is_plain = is_plain_product(term) && atomic_operation(*reduction->reducer) == BinaryOp::Add;
-    const bool is_large = std::min(shape.m, shape.n) >= least_extent && shape.k >= least_terms;
-    if (!is_large && (!is_plain || c.rank() > 2)) return {};
-    if (shape.batch < 1 || shape.batch > most_batches) return {};
-    return MatrixFactors{Tensor(a->operation, a->output), Tensor(b->operation, b->output), shape, is_plain && c.rank() == 2};
 }
 
 }  // namespace
@@ -126,7 +45,7 @@ std::vector<Tensor> RedeclaredDepthwise::tensors() const {
 std::optional<TiledProduct> product_of_threads(const Tensor& c, const Target& target) {
     if (const auto thin = thin_product(c))
         return TiledProduct{thin->c, thin->a, thin->b, ProductTiling(thin_tiles(thin->shape, target))};
-    const auto factors = factors_of(c);
+    const auto factors = matrix_factors(c);
     if (!factors) return {};
     if (const auto thin = factors->is_plain ? thin_tiles(factors->shape, target) : std::nullopt)
         return TiledProduct{c, factors->a, factors->b, ProductTiling(*thin)};

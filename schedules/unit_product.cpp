@@ -1,6 +1,7 @@
 #include "schedules/unit_product.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "dsl/stage.h"
 #include "schedules/thin_product.h"
@@ -33,21 +34,60 @@ bool depends(const Factor& factor, const Expr& axis) {
     return std::any_of(indices.begin(), indices.end(), [&](const Expr& index) { return contains(index, axis); });
 }
 
+/// How many rows in turn read the same, if the factor knows of the row only in which of such blocks it is; else 0.
+int64_t rows_that_share(const Factor& factor, const Expr& row) {
+    int64_t rows = 0;
+    auto as_block = [&](const Expr& e) -> Expr {
+        const Binary* quotient = e.as<Binary>();
+        if (!quotient || quotient->op != BinaryOp::Div || !quotient->a.same(row)) return {};
+        const auto divisor = as_constant(quotient->b);
+        if (!divisor || *divisor <= 0) return {};
+        rows = std::gcd(rows, *divisor);
+        return integer(0);
+    };
+    auto depends_otherwise = [&](const Expr& index) { return contains(transform(index, as_block), row); };
+    const bool only_so = std::ranges::none_of(factor.read->indices, depends_otherwise);
+    return only_so ? rows : 0;
+}
+
+/// How many terms in turn the factor reads side by side, if that is not all that its tensor has there; else 0.
+int64_t terms_side_by_side(const Factor& factor, const Expr& term, int64_t all) {
+    int64_t terms = 0;
+    auto see = [&](const Expr& e) {
+        const Binary* part = e.as<Binary>();
+        if (part && (part->op == BinaryOp::Div || part->op == BinaryOp::Mod) && contains(part->a, term))
+            terms = std::gcd(terms, as_constant(part->b).value_or(1));
+    };
+    for (const Expr& index : factor.read->indices) {
+        visit(index, see);
+        if (!index.same(term) && contains(index, term)) terms = std::gcd(terms, all);
+    }
+    return terms;
+}
+
 std::optional<int64_t> extent_of(const Expr& axis) {
     const Variable* variable = axis.as<Variable>();
     return variable->extent.defined() ? as_constant(variable->extent) : std::nullopt;
 }
 
-/// The sum's factors, that of the rows first.
-std::optional<std::pair<Factor, Factor>> factors_of(const Reduce& sum, const Expr& row, const Expr& column) {
+/// What a sum multiplies, and how many rows in turn have a matrix of their own; 0 if all have the same.
+struct Factors {
+    Factor of_rows, of_columns;
+    int64_t rows_of_matrix = 0;
+};
+
+std::optional<Factors> factors_of(const Reduce& sum, const Expr& row, const Expr& column) {
     const Binary* times = sum.values[0].as<Binary>();
     if (!times || times->op != BinaryOp::Mul) return {};
     auto a = factor_of(times->a), b = factor_of(times->b);
     if (!a || !b || a->type != b->type || a->read->operation == b->read->operation) return {};
     if (depends(*a, column)) std::swap(a, b);
-    bool rows = depends(*a, row) && !depends(*a, column), columns = depends(*b, column) && !depends(*b, row);
-    if (!rows || !columns || !depends(*a, sum.axes[0]) || !depends(*b, sum.axes[0])) return {};
-    return std::pair(*a, *b);
+    const bool has_blocks = depends(*b, row);
+    const int64_t rows_of_matrix = has_blocks ? rows_that_share(*b, row) : 0;
+    if (!depends(*a, row) || depends(*a, column) || !depends(*b, column)) return {};
+    if (has_blocks && rows_of_matrix == 0) return {};
+    if (!depends(*a, sum.axes[0]) || !depends(*b, sum.axes[0])) return {};
+    return Factors{*a, *b, rows_of_matrix};
 }
 
 }  // namespace
@@ -77,15 +117,21 @@ std::optional<UnitProduct> product_of_factors(const Tensor& c) {
     auto factors = factors_of(*sum, row, column);
     auto m = as_constant(c.shape()[axes.size() - 2]), n = as_constant(c.shape().back()), k = extent_of(term);
     if (!factors || !m || !n || !k) return {};
-    const auto& [a, b] = *factors;
-    UnitProduct product{c, {a.read->operation, a.read->output}, {b.read->operation, b.read->output}, {}};
+    const auto& [a, b, rows_of_matrix] = *factors;
+    UnitProduct product{c, {a.read->operation, a.read->output}, {b.read->operation, b.read->output}};
     product.shape = {.m = *m, .n = *n, .k = *k, .operand = a.type, .result = c.type()};
+    product.terms_of_block = std::gcd(terms_side_by_side(a, term, *k), terms_side_by_side(b, term, *k));
     product.shape.transpose_a = !contains(a.read->indices.back(), term);
     product.shape.transpose_b = contains(b.read->indices.back(), term);
     for (size_t d = 0; d + 2 < axes.size(); ++d) {
         auto extent = as_constant(c.shape()[d]);
         if (!extent || *extent == 0) return {};
         product.shape.batch = std::max<int64_t>(product.shape.batch, 1) * *extent;
+    }
+    if (rows_of_matrix > 0) {
+        if (*m % rows_of_matrix != 0) return {};
+        product.rows_of_matrix = product.shape.m = rows_of_matrix;
+        product.shape.batch = std::max<int64_t>(product.shape.batch, 1) * (*m / rows_of_matrix);
     }
     return product;
 }
@@ -100,13 +146,39 @@ std::optional<UnitProduct> unit_product(const Tensor& c) {
 
 std::optional<UnitProduct> thin_product(const Tensor& c) {
     auto product = product_of_factors(c);
-    if (!product || !is_thin(product->shape)) return {};
+    if (!product || product->rows_of_matrix > 0 || !is_thin(product->shape)) return {};
     return product;
 }
 
+int64_t rows_of_matrix(const Tensor& c) {
+    const auto product = product_of_factors(c);
+    return product ? product->rows_of_matrix : 0;
+}
+
+namespace {
+
+/// A step sums terms of one block, with as many bytes under way.
+template <class Tiles>
+void step_within_blocks(Tiles& tiles, int64_t terms_of_block) {
+    constexpr int64_t most_stages = 12;
+    const int64_t wanted = tiles.block_k;
+    tiles.block_k = std::gcd(wanted, terms_of_block);
+    if (tiles.stages > 1)
+        tiles.stages = static_cast<int>(std::max<int64_t>(
+            tiles.stages, std::min(most_stages, tiles.stages * wanted / std::max<int64_t>(tiles.block_k, 1))));
+}
+void step_within_blocks(ThinTiles&, int64_t) {}  // threads read single elements
+
+}  // namespace
+
 std::vector<ProductTiling> tilings_of(const UnitProduct& product, const Target& target) {
     std::vector<ProductTiling> tilings{best_tiling(product.shape, target)};
-    if (!std::holds_alternative<TensorTiles>(tilings[0])) tilings.push_back(tensor_tiles(product.shape, target));
+    if (product.rows_of_matrix > 0 && std::holds_alternative<ThinTiles>(tilings[0])) tilings.clear();
+    if (tilings.empty() || !std::holds_alternative<TensorTiles>(tilings[0]))
+        tilings.push_back(tensor_tiles(product.shape, target));
+    if (product.terms_of_block > 0)
+        for (ProductTiling& tiling : tilings)
+            std::visit([&](auto& tiles) { step_within_blocks(tiles, product.terms_of_block); }, tiling);
     return tilings;
 }
 

@@ -7,10 +7,18 @@
 
 namespace tw::schedules {
 
-/// c[.., i, j] is made of sum_k a[.., i, k] * b[.., k, j], each operand stored in any layout.
+/// c[.., i, j] is made of sum_k a[.., i, k] * b[.., k, j], each operand stored in any layout. Rows may come in blocks,
+/// each of which has a matrix of its own: experts, blocks of sparse matrices, diagonals of blocks,
+///
+///     c[i, j] = sum_k a[i, k] * b[expert[i / 128], k, j]
+///
+/// are a batch of products that lie one under another in c.
 struct UnitProduct {
     Tensor c, a, b;
-    TensorProductShape shape;  ///< its extents, types and layouts; the dimensions around are its batch
+    TensorProductShape shape =
+        {};                      ///< its extents, types and layouts; the dimensions around, and blocks, are its batch
+    int64_t rows_of_matrix = 0;  ///< in a block; 0 if all rows have the same b
+    int64_t terms_of_block = 0;  ///< that lie side by side, where an operand does not end behind them; else 0
 };
 
 /// The only reduction that the element holds; nullptr if there is none, or several.
@@ -22,6 +30,9 @@ std::optional<UnitProduct> unit_product(const Tensor& c);
 
 /// The same where one side has so few rows or columns that threads read the other operand as fast as memory gives it.
 std::optional<UnitProduct> thin_product(const Tensor& c);
+
+/// How many rows in turn have a matrix of their own, of a tensor that is such a product; else 0.
+int64_t rows_of_matrix(const Tensor& c);
 
 /// Tilings to try, the best first.
 std::vector<ProductTiling> tilings_of(const UnitProduct& product, const Target& target);

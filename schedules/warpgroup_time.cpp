@@ -51,12 +51,15 @@ double share_of(const WarpgroupTiles& t) {
     return share - (t.stages == 2 ? 0.264 : t.stages == 3 ? 0.135 : 0);
 }
 
-/// What part of a full line's rate rows of operands arrive at: those along the terms are full lines, others 128 bytes
+/// Bytes of a row of a tile that lie together in shared memory: those along the terms are full lines, others 128 bytes
 /// wide where they divide the tile, 32 where little does.
-double arrival_share(int64_t columns, bool along_terms, Type operand) {
-    const int64_t line = along_terms ? line_bytes : std::gcd(line_bytes, columns * bytes_of(operand));
-    return line >= 128 ? 1 : line >= 64 ? 0.736 : 0.55;
+int64_t line_of(int64_t columns, bool along_terms, Type operand) {
+    return along_terms ? line_bytes : std::gcd(line_bytes, columns * bytes_of(operand));
 }
+/// What part of a full line's rate they arrive at.
+double arrival_share(int64_t line) { return line >= 128 ? 1 : line >= 64 ? 0.736 : 0.55; }
+/// How many times as long products take that read them: a tile of 208 columns took as long as one of 256.
+double times_by_lines(int64_t line) { return line >= 64 ? 1 : 1.25; }
 
 /// Sums of a cycle that leave a multiprocessor, in bytes: by boxes, from registers, or by threads that copy what rows
 /// have side by side at multiples of their bytes.
@@ -168,7 +171,10 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
                  row = steps * as_double(t.block_k * bytes_of(shape.operand));
     const int64_t result_bytes = t.split_k > 1 ? 4 : bytes_of(shape.result);
 
-    double multiply = area * row / 2 / (multiplications * std::max(share_of(t), 0.05));
+    const int64_t line_of_a = line_of(t.block_m, !shape.transpose_a, shape.operand),
+                  line_of_b = line_of(t.block_n, shape.transpose_b, shape.operand);
+    double multiply = times_by_lines(std::min(line_of_a, line_of_b)) * area * row / 2 /
+                      (multiplications * std::max(share_of(t), 0.05));
     if (cluster > 1) multiply = multiply * (cluster > 2 ? 1.03 : 1) + 31.2 * steps;
     if (cluster > 1 && shape.block_scales) multiply += 200 * steps;  // blocks end each step, and wait for each other
     const double latency = 1210 + (cluster > 1 ? 397 : 0) + (cluster > 2 ? 86.3 : 0);
@@ -179,8 +185,8 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     if (t.ping_pong > 1) next = std::max({sums + (cluster > 1 ? 1480 : 806), end.shared, tile / t.ping_pong});
     const double busy = tile + (grid.rounds - 1) * next;
 
-    const double left = as_double(t.block_m) * row / arrival_share(t.block_m, !shape.transpose_a, shape.operand),
-                 right = as_double(t.block_n) * row / arrival_share(t.block_n, shape.transpose_b, shape.operand);
+    const double left = as_double(t.block_m) * row / arrival_share(line_of_a),
+                 right = as_double(t.block_n) * row / arrival_share(line_of_b);
     const double arrives = grid.rounds * (left + right) / arriving_bytes + start;
     const double stored =
         area * as_double(result_bytes) * (!t.stage_result && result_bytes < 4 ? 2 : 1);  // half sectors

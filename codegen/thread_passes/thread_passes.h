@@ -90,9 +90,9 @@ ThreadKernel drop_aliases(const ThreadKernel& kernel);
 ThreadKernel shift_registers(const ThreadKernel& kernel);
 
 /// Reads what an iteration with a product of a warpgroup reads, and memory holds unchanged, an iteration ahead: that
-/// takes its time while the product is under way. Of a few registers, which two iterations that are one in the text
-/// exchange. What stands behind the product and reads shared memory does so in front of it. The same ahead in unrolled
-/// loops that make results of products, where a few warps have no others to wait beside them.
+/// takes its time while the product is under way. Of a few registers, which two iterations, one in the text of loops
+/// of a single product, exchange. What stands behind the product and reads shared memory does so in front of it. The
+/// same ahead in unrolled loops that make results of products, where a few warps have no others to wait beside them.
 ///
 ///                                                scale_next = scale_b[0]
 ///     for k < 64                                 for k < 64, 2 as one

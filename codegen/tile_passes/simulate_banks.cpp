@@ -14,6 +14,8 @@ constexpr int simulated_warps = 2;
 /// What an instruction costs beside its wavefronts, in wavefronts; measured: 1.03, 1.29 and 2.23 cycles for 4, 8, 16
 /// bytes on an H200.
 constexpr double issue_cost = 0.25;
+/// Results and operands that a thread holds beside addresses and what is on its way.
+constexpr int64_t most_held = 80;
 
 }  // namespace
 
@@ -106,9 +108,11 @@ struct AccessFinder {
     void add_access(const TileOp& op, const std::vector<Expr>& indices, double times) {
         SharedAccess access{.indices = indices, .unrolled = {}, .times = times, .warps = {}};
         for (const OpLoop& loop : op.loops) {
-            bool used =
-                std::any_of(indices.begin(), indices.end(), [&](const Expr& i) { return contains(i, loop.variable); });
-            bool unrolled = loop.execution != Execution::Serial;
+            auto is_in = [&](const Expr& index) { return contains(index, loop.variable); };
+            const bool used = std::ranges::any_of(indices, is_in), unrolled = loop.execution != Execution::Serial,
+                       fills = std::ranges::any_of(
+                           op.stores, [&](const StoreTo& store) { return std::ranges::any_of(store.indices, is_in); });
+            if (unrolled && fills) access.results *= as_constant(loop.extent).value_or(1);
             // What an unrolled loop does not change is read once, into registers.
             if (used || !unrolled) access.times *= static_cast<double>(as_constant(loop.extent).value_or(1));
             if (used && unrolled && as_constant(loop.extent)) access.unrolled.push_back(loop);
@@ -169,21 +173,39 @@ std::vector<SharedAccess> shared_accesses(const TileKernel& kernel, const Buffer
     return finder.found;
 }
 
+namespace {
+
+/// Registers that hold what wide accesses along the unrolled loop bring before it is asked for.
+int64_t registers_waiting(const SharedAccess& access, size_t along, int64_t width, int64_t bytes) {
+    int64_t of_iteration = 1;
+    for (size_t l = along + 1; l < access.unrolled.size(); ++l)
+        of_iteration *= require_constant(access.unrolled[l].extent);
+    return of_iteration > 1 ? (width - 1) * of_iteration * bytes / 4 : 0;
+}
+
+}  // namespace
+
 double cost_of(const SharedAccess& access, const Buffer& buffer, const Layout& layout, const Target& target) {
     BufferNode node = *buffer;
     node.shape = layout.physical_shape();
     Access physical{std::make_shared<const BufferNode>(node), layout.physical(access.indices)};
-    int64_t width = 1;
-    for (const OpLoop& loop : access.unrolled)
-        width = std::max(width, wide_elements(physical, loop.variable, require_constant(loop.extent)));
-    int64_t bytes = bytes_of(buffer->type);
+    const int64_t bytes = bytes_of(buffer->type);
+    int64_t width = 1, waiting = 0;
+    for (size_t l = 0; l < access.unrolled.size(); ++l) {
+        const OpLoop& loop = access.unrolled[l];
+        const int64_t own = wide_elements(physical, loop.variable, require_constant(loop.extent));
+        if (own <= width) continue;
+        width = own;
+        waiting = registers_waiting(access, l, own, bytes);
+    }
     double total = 0;
     for (const auto& warp : access.warps) {
         std::vector<int64_t> starts;
         for (const auto& point : warp) starts.push_back(layout.address(point) * bytes);
         total += wavefronts(starts, width * bytes, target) + issue_cost;
     }
-    return access.times / static_cast<double>(width) * total / static_cast<double>(access.warps.size());
+    const double crowded = waiting > 0 && access.results + waiting > most_held ? 1.5 : 1;
+    return crowded * access.times / static_cast<double>(width) * total / static_cast<double>(access.warps.size());
 }
 
 }  // namespace tw::codegen

@@ -1,21 +1,10 @@
 // Registers at the edge of a tile that change by what memory holds: without a branch, by reads made in front of all.
-#include <random>
-
 #include <gtest/gtest.h>
 
-#include "ops/program.h"
-#include "ops/runner.h"
-#include "schedules/catalog.h"
+#include "tests/schedules/weighted_parts.h"
 
 namespace tw::schedules {
 namespace {
-
-void expect_right(const Schedule& s) {
-    Runner runner(s, open_device("emulated"));
-    runner.set(random_bindings(s.outputs(), std::random_device()()));
-    const CheckResult check = runner.check();
-    EXPECT_TRUE(check.ok) << check.text << "\n" << build(s).cuda();
-}
 
 /// The text from where the sums grow to the end of that loop, or to where a stage is given back.
 std::string accumulation(const Schedule& s) {
@@ -27,58 +16,26 @@ std::string accumulation(const Schedule& s) {
     return given_back < end ? found.substr(0, found.rfind('\n')) : found;
 }
 
-/// c[i, j] = sum_part scale[part, i] (the product of the terms of a part), of 100 rows in tiles of 64; the scales come
-/// by this memory, if any.
-Schedule scaled_rows(std::optional<Memory> by) {
-    const int64_t rows = 100, parts = 4, terms = 64;
-    const Tensor a = input("a", bf16, {rows, parts * terms}), b = input("b", bf16, {64, parts * terms});
-    const Tensor scale = input("scale", f32, {parts, rows});
-    const Axis inside = reduce_axis("inside", terms), part = reduce_axis("part", parts);
-    const Tensor product = compute("product", {parts, rows, 64}, [&](Expr p, Expr i, Expr j) {
-        return sum(cast(f32, a(i, p * terms + inside)) * cast(f32, b(j, p * terms + inside)), inside);
-    });
-    const Tensor c =
-        compute("c", {rows, 64}, [&](Expr i, Expr j) { return sum(product(part, i, j) * scale(part, i), part); });
-    Schedule s({c}, target("sm_90a"));
-    auto [i, j] = s.loops<2>(c);
-    Loop step = s.reduce(c);
-    auto [tile, row] = s.split(i, 64, Tail::Mask, {"tile", "row"});
-    auto [group, own] = s.split(row, 64, {"group", "own"});
-    s.order({tile, group, step, own, j});
-    s.bind(tile, grid.x);
-    s.bind(group, warpgroup);
-    s.at(product, step);
-    s.set_memory(product, Memory::Registers);
-    auto [p, pi, pj] = s.loops<3>(product);
-    auto [outer, inner] = s.split(s.reduce(product), 64, Tail::Mask, {"outer", "inner"});
-    s.order({p, outer, pi, pj, inner});
-    s.stage(product, a, Memory::Shared, outer);
-    s.stage(product, b, Memory::Shared, outer);
-    if (by) s.stage(c, scale, *by, step);
-    s.mma(product, wgmma, {.m = pi, .n = pj, .k = inner});
-    return s;
-}
-
 TEST(ChooseInside, OfSumsOfATensorCoreByScalesOfRows) {
-    const Schedule s = scaled_rows({});
+    const Schedule s = weighted_parts(100, 4);
     const std::string text = accumulation(s);
-    EXPECT_NE(text.find("scale_values["), std::string::npos) << text;
+    EXPECT_NE(text.find("weight_values["), std::string::npos) << text;
     EXPECT_EQ(text.find("if ("), std::string::npos) << text;
     expect_right(s);
 }
 
 // Zeros for the few scales of a thread let its many sums do without masks: rows that are not there are stored nowhere.
 TEST(ChooseInside, NothingWhereAFewZerosSpareTheMasks) {
-    for (const char* kernel : {"gemm_e4m3_101x200x640_tb_scaled_tile64x128x128g1s3",   // scales in registers
-                               "gemm_e4m3_100x200x640_tb_scaled_tile64x128x128g1s3"})  // in shared memory
-        for (const Schedule& s :
-             {find_library_kernel(kernel)->make(target("sm_90a")), scaled_rows(Memory::Registers)}) {
-            const std::string text = accumulation(s);
-            ASSERT_NE(text, "") << build(s).cuda();
-            EXPECT_EQ(text.find(" ? "), std::string::npos) << text;
-            EXPECT_EQ(text.find("if ("), std::string::npos) << text;
-            expect_right(s);
-        }
+    for (const Schedule& s :
+         {find_library_kernel("gemm_e4m3_101x200x640_tb_scaled_tile64x128x128g1s3")->make(target("sm_90a")),
+          find_library_kernel("gemm_e4m3_100x200x640_tb_scaled_tile64x128x128g1s3")->make(target("sm_90a")),
+          weighted_parts(100, 4, Memory::Registers)}) {
+        const std::string text = accumulation(s);
+        ASSERT_NE(text, "") << build(s).cuda();
+        EXPECT_EQ(text.find(" ? "), std::string::npos) << text;
+        EXPECT_EQ(text.find("if ("), std::string::npos) << text;
+        expect_right(s);
+    }
 }
 
 /// A thread has 4 x 4 sums, of which the last ones lie outside.

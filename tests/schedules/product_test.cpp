@@ -82,6 +82,27 @@ TEST_P(Products, OfAnyShapeByTheModel) {
     }
 }
 
+// Of one multiprocessor, to which small products are as long as large ones are to many.
+TEST_P(Products, OfCopiedOperands) {
+    Draw draw(24);
+    int copied = 0;
+    for (int round = 0; round < 8; ++round) {
+        const ProductShape shape{.m = draw.between(180, 260),
+                                 .n = draw.between(180, 260),
+                                 .k = draw.between(250, 300),
+                                 .transpose_a = draw.between(0, 1) == 0,
+                                 .transpose_b = draw.between(0, 2) > 0,
+                                 .add_c = draw.between(0, 1) == 0};
+        Target some = device_target();
+        some.multiprocessors = 1;
+        SCOPED_TRACE(text_of(shape));
+        Schedule s = product_schedule(declare_product(shape), some);
+        copied += s.explain().find("reads copies, with a row for each term") != std::string::npos;
+        expect_declared(s, whole_numbers(s, round));
+    }
+    EXPECT_GT(copied, 2);
+}
+
 // What the tuner may take: the blocks that are asked for fit, too.
 TEST_P(Products, OfAnyShapeInTheSpace) {
     Draw draw(23);
@@ -111,6 +132,35 @@ TEST_P(Products, OtherReductionsSideBySide) {
         schedule_product(s, c, a, b, draw.tiles(1));
         expect_declared(s, whole_numbers(s, round));
     }
+}
+
+// What reads several terms of a row at once holds them until their turn: with many sums, shared memory has a row for
+// each term instead, whatever is reduced. With few sums it need not.
+TEST(ProductTiles, OfManySumsHoldNoTermsBack) {
+    auto text_of_product = [](const char* tiling) {
+        return build(product_schedule(declare_product({.m = 512, .n = 512, .k = 512}), target("sm_90a"),
+                                      parse_product_tiles(tiling)))
+            .cuda();
+    };
+    for (const char* many : {"128x256x16t8x16s2", "256x128x16t8x16s2", "128x256x16t16x8s2", "64x256x16t16x8s2b2",
+                             "96x256x16t12x8s2", "128x128x16t8x8s2"})
+        EXPECT_NE(text_of_product(many).find("a_shared_transposed["), std::string::npos) << many;
+    EXPECT_EQ(text_of_product("128x128x16t4x4s2").find("a_shared_transposed["), std::string::npos);
+    const Tensor a = input("a", f32, {512, 512}), b = input("b", f32, {512, 512});
+    const Axis k = reduce_axis("k", 512);
+    const Tensor paths = compute("paths", {512, 512}, [&](Expr i, Expr j) { return reduce_min(a(i, k) + b(k, j), k); });
+    Schedule s({paths}, target("sm_90a"));
+    schedule_product(s, paths, a, b, parse_product_tiles("128x256x16t8x16s2").value());
+    EXPECT_NE(build(s).cuda().find("a_shared_transposed["), std::string::npos);
+}
+
+// No part of a long sum adds more than so many terms one by one, if blocks may share them.
+TEST(ProductTiles, OfLongSumsHaveParts) {
+    for (const int64_t k : {12288, 12289, 19456, 59764})
+        for (const ProductTiles& tiles : product_space({.m = 1104, .n = 4912, .k = k}, target("sm_90a"))) {
+            const bool fits_everywhere = tiles.thread_m * tiles.thread_n == 1;
+            ASSERT_LE((k + tiles.split_k - 1) / tiles.split_k, fits_everywhere ? k : 12288) << tiling_text(tiles);
+        }
 }
 
 TEST(ProductTiles, TextIsReadAgain) {

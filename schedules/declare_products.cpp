@@ -1,0 +1,25 @@
+#include "schedules/declare_products.h"
+
+#include "schedules/as_matrices.h"
+#include "schedules/behind_products.h"
+#include "schedules/copied_operands.h"
+#include "schedules/joined_terms.h"
+#include "schedules/products_apart.h"
+
+namespace tw::schedules {
+
+DeclaredProducts declare_products(const std::vector<Tensor>& outputs, const Target& target) {
+    DeclaredProducts result{outputs, {}};
+    auto take = [&](const auto& declared) {
+        result.outputs = declared.outputs;
+        result.notes.insert(result.notes.end(), declared.notes.begin(), declared.notes.end());
+    };
+    take(products_apart(result.outputs));
+    take(joined_terms(result.outputs));
+    take(as_matrices(result.outputs, target));
+    take(behind_products(result.outputs, target));
+    take(copied_operands(result.outputs, target));
+    return result;
+}
+
+}  // namespace tw::schedules

@@ -1,0 +1,98 @@
+#include "schedules/joined_terms.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "dsl/simplify.h"
+#include "schedules/declared_as.h"
+#include "schedules/replace_tensors.h"
+#include "schedules/unit_product.h"
+#include "schedules/window_terms.h"
+
+namespace tw::schedules {
+namespace {
+
+int64_t extent_of(const Expr& axis) {
+    const Expr& extent = axis.as<Variable>()->extent;
+    return extent.defined() ? as_constant(extent).value_or(0) : 0;
+}
+
+/// The elements that are multiplied: not those that only choose what is read.
+std::vector<const Read*> factors_in(const Expr& term) {
+    std::vector<const Read*> reads;
+    visit(term, [&](const Expr& e) {
+        const Read* read = e.as<Read>();
+        if (read && is_float(e.type())) reads.push_back(read);
+    });
+    return reads;
+}
+
+bool is_chosen_by_data(const Read& read) {
+    return std::ranges::any_of(read.indices, [](const Expr& index) {
+        bool reads = false;
+        visit(index, [&](const Expr& e) { reads = reads || e.as<Read>(); });
+        return reads;
+    });
+}
+
+/// The axes, that one last along which most of the factors lie side by side.
+std::vector<Expr> ordered_axes(const Reduce& sum) {
+    std::vector<Expr> axes = sum.axes;
+    const std::vector<const Read*> factors = factors_in(sum.values[0]);
+    std::ranges::stable_sort(axes, {}, [&](const Expr& axis) {
+        return std::ranges::count_if(
+            factors, [&](const Read* read) { return !read->indices.empty() && contains(read->indices.back(), axis); });
+    });
+    return axes;
+}
+
+/// The sum over one axis, which counts through all of them.
+Expr over_one_axis(const Reduce& sum, const std::vector<Expr>& axes) {
+    int64_t terms = 1;
+    for (const Expr& axis : axes) terms *= extent_of(axis);
+    const Axis all = reduce_axis("k", terms);
+    Substitution at;
+    Expr place = all;
+    for (size_t d = axes.size(); d-- > 0;) {
+        const int64_t extent = extent_of(axes[d]);
+        at.emplace_back(axes[d], simplify(d == 0 ? place : place % extent));
+        place = place / extent;
+    }
+    return tw::sum(substitute(sum.values[0], at), all);
+}
+
+/// The tensor with its terms joined; undefined if there are not several axes, or no tensor core multiplies them so.
+Tensor joined(const Tensor& tensor) {
+    const Reduce* sum = only_reduction(body_of(tensor));
+    if (!sum || sum->axes.size() < 2 || sum->values.size() != 1 || atomic_operation(*sum->reducer) != BinaryOp::Add ||
+        std::ranges::any_of(sum->axes, [](const Expr& axis) { return extent_of(axis) == 0; }))
+        return {};
+    const Tensor found = declared_as(tensor, with_reduction(body_of(tensor), over_one_axis(*sum, ordered_axes(*sum))));
+    const auto product = unit_product(found);
+    if (!product) return {};
+    const std::vector<const Read*> factors = factors_in(sum->values[0]);
+    const bool gathers = std::ranges::any_of(factors, [](const Read* read) { return is_chosen_by_data(*read); });
+    return gathers || product->rows_of_matrix > 0 ? found : Tensor();
+}
+
+}  // namespace
+
+JoinedTerms joined_terms(const std::vector<Tensor>& outputs) {
+    JoinedTerms result;
+    Replacement whole;
+    for (const auto& operation : operations_of(outputs)) {
+        if (operation->is_input() || operation->outputs.size() != 1 || operation->axes.size() < 2) continue;
+        const Tensor given(operation, 0);
+        const Tensor found = joined(whole.of(given));
+        if (!found.defined()) continue;
+        whole.put(given, found);
+        result.notes.push_back(
+            fmt::format("the terms of '{}', over several axes, are one axis of a product", given.name()));
+    }
+    for (const Tensor& output : outputs) result.outputs.push_back(whole.of(output));
+    return result;
+}
+
+}  // namespace tw::schedules
