@@ -147,8 +147,18 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
     return whole && (takes_any_side(shape.operand) || (!read.transpose_a && read.transpose_b));
 }
 
-bool may_split_k(const TensorProductShape& shape) {
-    return shape.activation != Activation::SwiGlu && shape.row_terms == RowTerms::All;
+bool may_split_k(const TensorProductShape& shape) { return shape.row_terms == RowTerms::All; }
+
+TensorProductShape shape_of_parts(TensorProductShape shape) {
+    if (shape.activation == Activation::SwiGlu) shape.activation = Activation::None, shape.result = f32;
+    return shape;
+}
+
+double gating_cycles(const TensorProductShape& shape) {
+    constexpr double launch = 2740, bytes_a_cycle = 2600;
+    if (shape.activation != Activation::SwiGlu) return 0;
+    const double sums = as_double(shape.m * shape.n * std::max<int64_t>(shape.batch, 1));
+    return launch + sums * (bytes_of(f32) + 0.5 * bytes_of(shape.result)) / bytes_a_cycle;
 }
 
 bool keeps_together(const WarpgroupTiles& tiles, const TensorProductShape& shape) {

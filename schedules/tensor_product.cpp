@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "dsl/simplify.h"
+#include "schedules/choose_elements.h"
 #include "schedules/elementwise.h"
 #include "schedules/loading_roles.h"
 #include "schedules/require_sizes.h"
@@ -189,6 +190,25 @@ std::vector<Loop> matrix_loops(Schedule& s, const TensorProduct& p, Stage result
     return data;
 }
 
+/// Whether the sums that the result computes with are parts of k, which kernels of their own add before it is made:
+/// blocks of scales have their parts in the result instead.
+bool makes_sums_apart(const TensorProduct& p, int64_t split_k) {
+    return split_k > 1 && p.product.defined() && !p.scale_a.defined();
+}
+
+/// The product as its tiles sum it.
+TensorProduct summed_by_tiles(const TensorProduct& p, int64_t split_k) {
+    TensorProduct sums = p;
+    if (makes_sums_apart(p, split_k)) sums.c = p.product, sums.product = {};
+    return sums;
+}
+
+template <class Tiles>
+void schedule_sums_apart(Schedule& s, const TensorProduct& p, const Tiles& tiles) {
+    schedule_tensor_product(s, summed_by_tiles(p, tiles.split_k), tiles);
+    schedule_elements(s, s[p.c]);
+}
+
 /// The rows of tiles. Where a tile has all rows of a matrix, matrices are like rows of it.
 struct RowLoops {
     std::vector<Loop> batches;
@@ -221,6 +241,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTi
                    {"split_k", tiles.split_k},
                    {"raster_group", tiles.raster_group}},
                   where);
+    if (makes_sums_apart(p, tiles.split_k)) return schedule_sums_apart(s, p, tiles);
     Stage result = tiles.split_k > 1 ? split_reduction(s, p, tiles.block_k, tiles.split_k) : s[p.c];
     std::optional<Stage> sums;
     if (p.product.defined()) sums = s[p.product];
@@ -265,6 +286,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
                    {"epilogue_columns", tiles.epilogue_columns, 0},
                    {"promotion_interval", tiles.promotion_interval, 0}},
                   where);
+    if (makes_sums_apart(p, tiles.split_k)) return schedule_sums_apart(s, p, tiles);
     Stage result = tiles.split_k > 1 ? split_reduction(s, p, tiles.block_k, tiles.split_k) : s[p.c];
     std::optional<Stage> sums;
     if (p.product.defined()) sums = s[p.product];
@@ -341,7 +363,7 @@ Schedule tensor_product_schedule(const TensorProduct& product, const ProductTili
     Schedule s({product.c}, target);
     auto schedule = [&](const auto& tiles) {
         for (const ReadOperand& of : operands_of(product))
-            if (is_copied(of, product.c, tiles)) schedule_copy(s, of.read, {product.c});
+            if (is_copied(of, summed_by_tiles(product, tiles.split_k).c, tiles)) schedule_copy(s, of.read, {product.c});
         schedule_tensor_product(s, product, tiles);
     };
     std::visit(schedule, tiling);

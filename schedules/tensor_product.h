@@ -60,6 +60,10 @@ struct TensorProduct {
 TensorProduct declare_tensor_product(const TensorProductShape& shape);
 /// Clock cycles of an H200 that kernels take which make such copies; 0 where there are none.
 double copy_cycles(const TensorProductShape& shape);
+/// What kernels sum that share k, if there are several: gated columns are made behind their sums, which are f32 then.
+TensorProductShape shape_of_parts(TensorProductShape shape);
+/// Clock cycles of an H200 that the kernel behind them takes; 0 where there is none.
+double gating_cycles(const TensorProductShape& shape);
 /// Whether such copies pay, by the models of an H200's time: rows that start anywhere allow no wide and no asynchronous
 /// access, and terms of 8 and of 32 bits that do not lie side by side no wgmma.
 bool wants_copied_operands(const TensorProductShape& shape);
@@ -104,8 +108,7 @@ struct WarpgroupTiles {
 /// Whether wgmma multiplies the operands as they are stored, with sums as exact as of f32, rows that the product reads
 /// are whole pieces of 16 bytes, and the target has it.
 bool takes_warpgroups(const TensorProductShape& shape, const Target& target);
-/// Whether blocks of their own may share k: not where a tile's sums are operands of the result, nor where rows decide
-/// how many terms there are.
+/// Whether blocks of their own may share k: not where rows decide how many terms there are.
 bool may_split_k(const TensorProductShape& shape);
 /// Whether tiles keep together what belongs together: rows of one expert, or of equally many terms, which clusters of
 /// rows do not; gated columns, of which an instruction's rows hold no eights.

@@ -142,6 +142,8 @@ double bytes_read(const TensorTiles& t, const Reading& r, double tiles_m, double
 /// what each of its warps does one after another in a step. Beside these what all multiprocessors get from the second
 /// level of the cache, and from memory.
 double predicted_cycles(const TensorTiles& t, const TensorProductShape& shape, const Target& target) {
+    if (t.split_k > 1 && shape.activation == Activation::SwiGlu)
+        return predicted_cycles(t, shape_of_parts(shape), target) + gating_cycles(shape);
     const Reading r = reading_of(shape);
     const double block_m = as_double(t.block_m), block_n = as_double(t.block_n), block_k = as_double(t.block_k),
                  warp_m = as_double(t.warp_m), warp_n = as_double(t.warp_n),

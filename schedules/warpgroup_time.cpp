@@ -164,6 +164,8 @@ double bytes_of_all(const TensorProductShape& shape) {
 /// all of them from the second level of the cache, to which clusters send one request for all; and memory. Products of
 /// a step wait for operands that were asked for some stages before. Warpgroups that take turns end a tile meanwhile.
 double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
+    if (t.split_k > 1 && shape.activation == Activation::SwiGlu)
+        return predicted_cycles(t, shape_of_parts(shape), target) + gating_cycles(shape);
     const Grid grid = grid_of(t, shape, target);
     const int cluster = t.cluster * t.cluster_columns;
     const double area = as_double(t.block_m * t.block_n),
