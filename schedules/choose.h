@@ -10,7 +10,8 @@ namespace tw::schedules {
 /// element by element, comes with them; sums of products of elements that tensor cores multiply (unit_product)
 /// schedule_tensor_product, reductions of terms made of an element of each of two
 /// matrices, of one pair or of a batch, schedule_product: each with the first tiles that can
-/// be built, or else as the next rule says. Convolutions of images (find_convolution) are declared anew before, where
+/// be built, or else as the next rule says. Products are declared anew before (declare_products), large ones of f32
+/// over copies of what lies across. Convolutions of images (find_convolution) are declared anew before, where
 /// redeclare_convolutions has a faster way, depthwise ones (find_depthwise) for windows in registers, and sums whose
 /// channels come first over copies with channels last, or as they lie (move_channels): the schedule's outputs() then
 /// say the same as those given, under the same names, and are the ones that its steps take. Sums over all pixels of the

@@ -47,7 +47,7 @@ double seconds_left_to_the_rule(const std::function<Schedule()>& rule, const cod
         auto is_left = [&](const Choice& choice) {
             const size_t dot = choice.name.rfind('.');
             return dot > 0 && left_to_the_rule.contains(choice.name.substr(dot + 1)) &&
-                   kernel.name.starts_with(name_from_saved(choice.name.substr(0, dot)));
+                   kernel.name.starts_with(name_from_saved(choice.name.substr(0, dot)) + "_");
         };
         if (std::ranges::any_of(choices.asked(), is_left)) seconds += kernel.seconds;
     }

@@ -12,6 +12,7 @@
 #include "schedules/product_tiles.h"
 #include "schedules/replace_tensors.h"
 #include "schedules/thin_product.h"
+#include "schedules/unit_product.h"
 #include "schedules/whole_tiles.h"
 #include "schedules/window_terms.h"
 
@@ -35,7 +36,8 @@ struct Copies {
 };
 /// All operands that do not lie with whole vectors of rows, or columns, side by side.
 Copies all_copies(const ProductShape& s) {
-    Copies c{!s.transpose_a || row_of_a(s) % vector != 0, s.transpose_b || row_of_b(s) % vector != 0, s, 0};
+    Copies c{!s.transpose_a || row_of_a(s) % vector != 0 || s.a_stride % vector != 0,
+             s.transpose_b || row_of_b(s) % vector != 0 || s.b_stride % vector != 0, s, 0};
     if (c.of_a) {
         c.shape.transpose_a = true, c.shape.a_row = rounded_up(s.m, vector), c.shape.a_stride = 0;
         c.seconds += seconds_of_copy(s.m * s.k);
@@ -64,6 +66,13 @@ std::optional<Copies> copies_that_pay(const ProductShape& shape, const Target& t
                                                                                   : std::nullopt;
 }
 
+bool has_constant_extents(const Tensor& c) {
+    const Reduce* sum = only_reduction(body_of(c));
+    auto is_known = [](const Expr& extent) { return as_constant(extent).has_value(); };
+    return sum && std::ranges::all_of(c.shape(), is_known) &&
+           std::ranges::all_of(sum->axes, [&](const Expr& axis) { return is_known(axis.as<Variable>()->extent); });
+}
+
 class Copying {
 public:
     Copying(const std::vector<Tensor>& outputs, const Target& target)
@@ -74,7 +83,9 @@ public:
             if (operation->is_input() || operation->outputs.size() != 1) continue;
             const Tensor given(operation, 0), now = whole_.of(given);
             const auto factors = matrix_factors(now);
-            if (!factors || !factors->is_plain || factors->a.type() != f32 || factors->b.type() != f32) continue;
+            if (!factors || !factors->is_plain || !has_constant_extents(now) || factors->a.type() != f32 ||
+                factors->b.type() != f32)
+                continue;
             if (factors->a.rank() != 2 || factors->b.rank() != 2 || thin_tiles(factors->shape, target_)) continue;
             if (const auto copies = copies_that_pay(factors->shape, target_))
                 whole_.put(given, declared(now, *factors, *copies));
@@ -98,20 +109,35 @@ private:
         return declared_as(c, with_reduction(body_of(c), sum(a(k, axes[0]) * b(k, axes[1]), k)));
     }
 
-    /// Of a matrix, a row for each of the terms, and zeros behind its elements.
+    /// Of a matrix, a row for each of the terms, and zeros behind its elements; one for all that read it so.
     Tensor copy_of(const Tensor& matrix, bool has_terms_as_rows, int64_t elements, int64_t terms) {
         const int64_t row = rounded_up(elements, vector);
+        auto is_it = [&](const Copied& other) {
+            return other.of.same(matrix) && other.has_terms_as_rows == has_terms_as_rows &&
+                   is_constant(other.copy.shape()[0], terms) && is_constant(other.copy.shape()[1], row);
+        };
+        if (const auto known = std::ranges::find_if(copied_, is_it); known != copied_.end()) return known->copy;
         auto element = [&](const Expr& k, const Expr& i) {
             const std::vector<Operand> at = has_terms_as_rows ? std::vector<Operand>{k, i} : std::vector<Operand>{i, k};
             return row == elements ? matrix.read(at) : padded(matrix, 0).read(at);
         };
-        return compute(names_.take(matrix.name() + "_turned"), {terms, row}, element, matrix.operation()->where);
+        const Tensor copy =
+            compute(names_.take(matrix.name() + "_turned"), {terms, row}, element, matrix.operation()->where);
+        copied_.push_back({matrix, has_terms_as_rows, copy});
+        return copy;
     }
+
+    struct Copied {
+        Tensor of;
+        bool has_terms_as_rows;
+        Tensor copy;
+    };
 
     const std::vector<Tensor>& given_;
     const Target& target_;
     FreeNames names_;
     Replacement whole_;
+    std::vector<Copied> copied_;
     CopiedOperands result_;
 };
 

@@ -12,7 +12,7 @@ struct CopiedOperands {
     std::vector<std::string> notes;  ///< for explain()
 };
 /// Of products by threads (matrix_factors.h): operands whose terms lie side by side pass through registers on their way
-/// to shared memory, which has rows or columns side by side, and rows of an odd number of elements come one by one.
+/// to shared memory, which has rows or columns side by side, and rows that are no whole vectors of four come in pieces.
 /// Where the model of the time (product_tiles.h) says that it pays, such operands are copied in front, a term a row, in
 /// rows of whole vectors of four:
 ///

@@ -31,7 +31,7 @@ public:
 
     struct Found {
         Expr load;
-        bool is_guarded, is_lazy;
+        bool is_lazy;
     };
     const std::vector<Found>& found() const { return found_; }
 
@@ -39,12 +39,12 @@ private:
     void collect(const Expr& expr) {
         if (!seen_.insert(expr.id()).second) return;
         if (const Load* load = expr.as<Load>()) {
-            found_.push_back({expr, is_lazy_, is_lazy_});
+            found_.push_back({expr, is_lazy_});
             for (const Expr& index : load->indices) collect(index);
         } else if (const Select* choice = expr.as<Select>()) {
             collect(choice->condition);
             if (choice->yes.as<Load>() && is_literal(choice->no) && seen_.insert(choice->yes.id()).second)
-                found_.push_back({choice->yes, true, is_lazy_});
+                found_.push_back({choice->yes, is_lazy_});
             branches_.insert(branches_.end(), {choice->yes, choice->no});
         } else if (const Binary* both = expr.as<Binary>();
                    both && (both->op == BinaryOp::And || both->op == BinaryOp::Or)) {
@@ -271,9 +271,9 @@ std::optional<Elements> elements_of(const Schedule& s, Stage stage) {
             reads.take(store.value);
         }
         result.operations = reads.operations();
-        for (const auto& [expr, is_guarded, is_lazy] : reads.found()) {
+        for (const auto& [expr, is_lazy] : reads.found()) {
             const Load& load = *expr.as<Load>();
-            add(load.buffer, load.indices, {.buffer = {}, .place = {}, .is_guarded = is_guarded, .is_lazy = is_lazy});
+            add(load.buffer, load.indices, {.buffer = {}, .place = {}, .is_lazy = is_lazy});
         }
     });
     if (!is_known || result.count() == 0) return {};

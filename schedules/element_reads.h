@@ -13,7 +13,6 @@ struct ElementAccess {
     BufferRef buffer;
     Expr place;  ///< elements from the buffer's first, by the variables of the loops
     bool is_store = false;
-    bool is_guarded = false;  ///< read where a condition holds
     bool is_lazy = false;     ///< read in the branch that a condition chooses: by itself, whatever lies beside it
 };
 

@@ -24,7 +24,7 @@ std::vector<const Read*> factors_in(const Expr& term) {
     std::vector<const Read*> reads;
     visit(term, [&](const Expr& e) {
         const Read* read = e.as<Read>();
-        if (read && is_float(e.type())) reads.push_back(read);
+        if (read && (is_float(e.type()) || bytes_of(e.type()) == 1)) reads.push_back(read);
     });
     return reads;
 }

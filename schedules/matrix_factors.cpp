@@ -68,6 +68,7 @@ std::optional<MatrixFactors> matrix_factors(const Tensor& c) {
     if (indexes(*a, j) || indexes(*b, i)) return {};
     const Variable* along = k.as<Variable>();
     auto extent = along->extent.defined() ? as_constant(along->extent) : std::nullopt;
+    const bool has_parts = extent.has_value();
     if (!extent && along->max) extent = *along->max + 1;
     if (!extent) return {};
     auto extent_of = [&](size_t d) { return as_constant(c.shape()[d]).value_or(unknown_extent); };
@@ -76,6 +77,7 @@ std::optional<MatrixFactors> matrix_factors(const Tensor& c) {
         if (!as_constant(c.shape()[d])) return {};
         shape.batch *= extent_of(d);
     }
+    shape.has_parts = has_parts;
     shape.transpose_a = a->indices.back().same(i);
     shape.transpose_b = b->indices.back().same(k);
     auto row_of = [](const Read& read) { return as_constant(read.operation->shape.back()).value_or(0); };

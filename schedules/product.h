@@ -17,6 +17,7 @@ struct ProductShape {
     int64_t a_row = 0;  ///< elements of a stored row, of which the first are multiplied; 0 for all
     int64_t b_row = 0;
     int64_t batch = 1;  ///< so many pairs of matrices, each with a result of its own
+    bool has_parts = true;  ///< blocks may share k: not where a named size decides how long it is
 
     bool operator==(const ProductShape&) const = default;
 };
@@ -53,7 +54,7 @@ ProductTiles product_tiles(const ProductShape& shape, const Target& target, int6
 void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tensor& b, const ProductTiles& tiles,
                       TW_HERE);
 
-/// The product, scheduled with these tiles, or by rule.
+/// The product, scheduled with these tiles, or as choose_schedule() does: outputs() may read copies of operands then.
 Schedule product_schedule(const Product& product, const Target& target, const std::optional<ProductTiles>& tiles = {},
                           TW_HERE);
 

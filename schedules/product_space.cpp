@@ -58,9 +58,10 @@ void add_parts(std::vector<ProductTiles>& space, ProductTiles t, const ProductSh
     while (t.blocks > 0 && registers_given(t, target) < wanted) --t.blocks;
     if (t.blocks < 1) return;
     const int64_t most = t.blocks;
+    const bool may_have_parts = s.batch == 1 && s.has_parts;
     for (int64_t parts : part_counts) {
-        if (parts > 1 && (s.batch > 1 || s.k / parts < shortest_part)) break;
-        if (s.batch == 1 && divided(s.k, parts) > longest_part && parts < part_counts.back()) continue;
+        if (parts > 1 && (!may_have_parts || s.k / parts < shortest_part)) break;
+        if (may_have_parts && divided(s.k, parts) > longest_part && parts < part_counts.back()) continue;
         t.split_k = parts;
         t.blocks = static_cast<int>(std::min(most, divided(tiles * parts, multiprocessors)));
         space.push_back(t);

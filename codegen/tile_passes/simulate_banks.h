@@ -29,7 +29,7 @@ std::vector<SharedAccess> shared_accesses(const TileKernel& kernel, const Buffer
 
 /// Wavefronts of all executions of the access under a layout, and a little for each instruction. Half as much again
 /// where a wide access brings what only later iterations of an outer unrolled loop ask for, and a thread has no room
-/// left beside its results: with 96 to 128 sums, products took 9 to 17 % longer so.
+/// left beside its results: with 64 to 128 sums, products took up to 25 % longer so (docs/performance.md).
 double cost_of(const SharedAccess& access, const Buffer& buffer, const Layout& layout, const Target& target);
 
 /// An integer expression's value; empty if it reads memory or a variable without a value.

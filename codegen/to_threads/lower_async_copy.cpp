@@ -52,7 +52,14 @@ private:
         bool guarded = !op_.otherwise.defined() || is_constant(there, 1);
         for (IndexCheck& check : checks)
             if (!guarded) check.index = select_unchecked(there, check.index, integer(0));
-        return with_checks(place_of(request_.from), checks);
+        Access from = request_.from;
+        // What data tell of it is there only where something is.
+        auto told = [&](const Expr& e) {
+            return e.as<Load>() ? select_unchecked(there, e, constant(e.type(), int64_t{0})) : Expr();
+        };
+        if (!guarded)
+            for (Expr& index : from.indices) index = transform(index, told);
+        return with_checks(place_of(from), checks);
     }
 
     const TileOp& op_;

@@ -122,6 +122,21 @@ INSTANTIATE_TEST_SUITE_P(Of, ProductsInBlocks,
                                          Family{"diagonal", diagonal}, Family{"pages", pages}),
                          [](const auto& info) { return std::string(info.param.name); });
 
+/// Parts of the terms, the last of which has fewer pages: those behind them are in no table.
+TEST(BlocksOfRows, ReadNoTableBehindItsEnd) {
+    for (const int64_t listed : {70, 33, 10}) {
+        const Tensor a = input("a", bf16, {32, listed, 64}), b = input("b", bf16, {9, 64, 32});
+        const Tensor table = input("table", i32, {listed});
+        const Axis p = reduce_axis("p", listed), t = reduce_axis("t", 64);
+        const Tensor y = compute("y", {32, 32}, [&](Expr i, Expr j) {
+            return sum(product(a(i, p, t), b(cast(i64, table(p)), t, j)), {p, t});
+        });
+        Draw draw(static_cast<uint32_t>(listed));
+        const Declared given = with_places(y, "table", {listed}, 8, draw);
+        for (const char* name : {"sm_90a", "sm_80"}) expect_right(choose_schedule({y}, target(name)), given.bindings);
+    }
+}
+
 /// As large as users have them: boxes bring blocks that data choose, and a warpgroup has all rows of one.
 TEST(BlocksOfRows, AreForWarpgroupsWhereBlocksAreLarge) {
     const int64_t block = 64;

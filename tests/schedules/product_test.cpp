@@ -5,6 +5,7 @@
 
 #include "ops/check.h"
 #include "schedules/catalog.h"
+#include "schedules/choose.h"
 #include "schedules/product_space.h"
 #include "schedules/product_tiles.h"
 #include "tests/ops/on_each_device.h"
@@ -101,6 +102,21 @@ TEST_P(Products, OfCopiedOperands) {
         expect_declared(s, whole_numbers(s, round));
     }
     EXPECT_GT(copied, 2);
+}
+
+// Sizes that are given at launch have no copies and no parts, whatever they are at most.
+TEST(ProductTiles, OfNamedSizes) {
+    const Target gpu = target("sm_90a");
+    for (const int64_t most : {8192, 13000, 4000}) {
+        const Expr m = size("m", {.min = 1, .max = most}), k = size("k", {.min = 1, .max = most});
+        const Tensor a = input("a", f32, {m, 1024}), b = input("b", f32, {4096, 1024});
+        const Tensor at = input("a", f32, {k, 2048}), bt = input("b", f32, {k, 256});
+        const Axis x = reduce_axis("x", 1024), t = reduce_axis("t", k);
+        for (const Tensor& c : {compute("c", {m, 4096}, [&](Expr i, Expr j) { return sum(a(i, x) * b(j, x), x); }),
+                                compute("c", {4096, m}, [&](Expr i, Expr j) { return sum(b(i, x) * a(j, x), x); }),
+                                compute("c", {2048, 256}, [&](Expr i, Expr j) { return sum(at(t, i) * bt(t, j), t); })})
+            EXPECT_NO_THROW(build(choose_schedule({c}, gpu))) << most;
+    }
 }
 
 // What the tuner may take: the blocks that are asked for fit, too.
