@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "dsl/simplify.h"
+#include "dsl/stage.h"
 #include "schedules/declared_as.h"
 #include "schedules/replace_tensors.h"
 #include "schedules/unit_product.h"
