@@ -83,6 +83,7 @@ constexpr ThreadPass thread_passes[] = {
     {"shift_registers", shift_registers},          //
     {"read_early", read_early},                    //
     {"insert_barriers", insert_barriers},          //
+    {"narrow_accumulators", narrow_accumulators},  //
     {"narrow_indices", narrow_indices},            //
     {"read_ahead_of_masks", read_ahead_of_masks},  //
     {"choose_functions", choose_functions},        //

@@ -4,6 +4,7 @@
 #include <bit>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -59,8 +60,10 @@ bool is_large(const Elements& elements, const ElementAccess& access) {
 
 int64_t steps_of(const Elements& elements, int64_t vector) {
     int64_t bytes = 0;
+    std::set<const BufferNode*> read;  // what is read at another place, too, of all columns say, is in caches
     for (const ElementAccess& access : elements.accesses)
-        if (!access.is_store && is_large(elements, access)) bytes += vector * bytes_of(access.buffer->type);
+        if (!access.is_store && is_large(elements, access) && read.insert(access.buffer.get()).second)
+            bytes += vector * bytes_of(access.buffer->type);
     return std::clamp<int64_t>(BytesWanted / std::max<int64_t>(bytes, 1), 1, MostSteps);
 }
 

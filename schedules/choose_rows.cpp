@@ -48,8 +48,8 @@ Vectors vectors_of(const RowGroup& group) {
                 all.push_back({{result, static_cast<int>(k)}, group.columns});
     Vectors found;
     for (const Rows& rows : all)
-        if (bytes_of(rows.of.type()) > bytes_of(found.type) || &rows == &all[0]) found.type = rows.of.type();
-    found.widest = std::max<int64_t>(vector_bytes / bytes_of(found.type), 1);
+        if (tw::bytes_of(rows.of.type()) > tw::bytes_of(found.type) || &rows == &all[0]) found.type = rows.of.type();
+    found.widest = std::max<int64_t>(vector_bytes / tw::bytes_of(found.type), 1);
     found.neighbours = found.widest;
     for (const Rows& rows : all) {
         if (rows.divisor % found.widest != 0 && !found.apart.defined()) found.apart = rows.of;
@@ -58,23 +58,45 @@ Vectors vectors_of(const RowGroup& group) {
     return found;
 }
 
-/// Bytes of each column that threads keep: of elements that several stages read.
-int64_t kept_bytes(const RowGroup& group) {
-    int64_t bytes = 0;
+bool reads(const Operation& reader, const OperationRef& operation) {
+    bool found = false;
+    for (const Operation::Output& output : reader.outputs)
+        visit(output.body, [&](const Expr& e) {
+            const Read* read = e.as<Read>();
+            found = found || (read && read->operation == operation);
+        });
+    return found;
+}
+
+/// What threads keep of each column: elements that several stages read.
+std::vector<OperationRef> kept_operations(const RowGroup& group) {
+    std::vector<OperationRef> kept;
     for (const OperationRef& operation : group.between) {
         if (!has_columns(group, *operation)) continue;
         std::set<OperationRef> readers;
         for (const auto* part : {&group.made, &group.between})
             for (const OperationRef& reader : *part)
-                for (const Operation::Output& output : reader->outputs)
-                    visit(output.body, [&](const Expr& e) {
-                        if (const Read* read = e.as<Read>(); read && read->operation == operation)
-                            readers.insert(reader);
-                    });
-        if (readers.size() < 2) continue;
-        for (const Operation::Output& output : operation->outputs) bytes += bytes_of(output.type);
+                if (reads(*reader, operation)) readers.insert(reader);
+        if (readers.size() > 1) kept.push_back(operation);
     }
+    return kept;
+}
+
+/// Bytes of a column of these.
+int64_t bytes_of(const std::vector<OperationRef>& operations) {
+    int64_t bytes = 0;
+    for (const OperationRef& operation : operations)
+        for (const Operation::Output& output : operation->outputs) bytes += tw::bytes_of(output.type);
     return bytes;
+}
+
+/// Of these, the ones that are not made into another: its elements take their registers.
+std::vector<OperationRef> kept_last(std::vector<OperationRef> kept) {
+    const std::vector<OperationRef> all = kept;
+    std::erase_if(kept, [&](const OperationRef& each) {
+        return std::ranges::any_of(all, [&](const OperationRef& other) { return reads(*other, each); });
+    });
+    return kept;
 }
 
 int64_t reductions_of(const RowGroup& group) {
@@ -104,18 +126,39 @@ int64_t threads_of_one_pass(const RowGroup& group) {
     return threads;
 }
 
+/// Whether a thread's registers have room for what it computes of several elements at a time, too: the compiler makes
+/// floats of them when they are first used, and keeps those.
+bool has_registers(const std::vector<OperationRef>& kept, int64_t elements, int64_t most_bytes) {
+    return kept.size() < 2 || elements * static_cast<int64_t>(kept.size() * sizeof(float)) <= most_bytes;
+}
+
+/// Of rows that are too long for fewer, all threads that a block may have keep a part, in as many registers as these
+/// leave each of them: rows that are read once take less time than what other blocks meanwhile gain by overlapping.
+RowThreads kept_by_all(RowThreads shape, int64_t columns, const std::vector<OperationRef>& kept, int64_t words) {
+    constexpr int64_t threads = 1024, most_bytes = 160;  // of 256 in registers
+    const int64_t elements = (columns + threads - 1) / threads;
+    if (kept.empty() || elements * bytes_of(kept) * words > most_bytes || !has_registers(kept, elements, most_bytes))
+        return shape;
+    shape.threads = threads;
+    shape.keep = true;
+    return shape;
+}
+
 /// More threads for rows of which each keeps much.
-RowThreads threads_of(const RowGroup& group, const Vectors& vectors, int64_t bytes) {
-    constexpr int64_t most_threads = 512, threads_of_block = 128;
+RowThreads threads_of(const RowGroup& group, const Vectors& vectors, const std::vector<OperationRef>& kept) {
+    constexpr int64_t most_threads = 512, threads_of_block = 128, most_floats = 352;
     RowThreads shape = row_threads(group.columns, vectors.widest);
     shape.neighbours = vectors.neighbours;
     const bool is_one_pass = reductions_of(group) == 1 && std::ranges::none_of(group.results, [&](const auto& each) {
                                  return has_columns(group, *each);
                              });
+    // An element that is loaded alone takes a register, however narrow it is.
+    const int64_t words = vectors.neighbours == 1 && tw::bytes_of(vectors.type) == 2 ? 2 : 1;
     if (!shape.keep && is_one_pass) shape.threads = threads_of_one_pass(group);
-    if (!shape.keep) return shape;
+    if (!shape.keep) return is_one_pass ? shape : kept_by_all(shape, group.columns, kept_last(kept), words);
     auto is_too_much = [&](int64_t threads) {
-        return (group.columns + threads - 1) / threads * bytes > most_kept_bytes;
+        const int64_t elements = (group.columns + threads - 1) / threads;
+        return elements * bytes_of(kept) > most_kept_bytes || !has_registers(kept_last(kept), elements, most_floats);
     };
     int64_t threads = shape.threads;
     while (is_too_much(threads) && threads < most_threads) threads *= 2;
@@ -176,28 +219,28 @@ bool reads_in_exponents(const RowGroup& group) {
 
 std::vector<RowSchedule> row_schedules(const RowGroup& group) {
     const Vectors vectors = vectors_of(group);
-    const int64_t bytes = kept_bytes(group);
+    const std::vector<OperationRef> elements = kept_operations(group);
     const bool stores_rows =
         std::ranges::any_of(group.results, [&](const OperationRef& each) { return has_columns(group, *each); });
-    RowThreads threads = threads_of(group, vectors, bytes);
+    RowThreads threads = threads_of(group, vectors, elements);
     std::vector<RowSchedule> found;
     // What few threads hold whole needs no corrections on the way, and few steps to combine their parts.
     constexpr int64_t threads_of_warp = 32;
     const bool is_short = threads.keep && threads.threads <= threads_of_warp;
     if (is_short) found.push_back({.threads = threads});
-    const bool may_stream = group.split.empty() && reductions_of(group) != 1 && (!threads.keep || !stores_rows);
-    if (may_stream && reads_in_exponents(group)) {
-        const bool aligns = vectors.neighbours < vectors.widest && group.columns >= long_vectors * vectors.widest;
-        if (aligns)
-            found.push_back({.streams = true,
-                             .chunks = row_chunks(group.columns, vectors.widest, vectors.type),
-                             .aligned = vectors.apart});
+    const bool may_stream = group.split.empty() && !is_short && reads_in_exponents(group);
+    const bool aligns = vectors.neighbours < vectors.widest && group.columns >= long_vectors * vectors.widest;
+    const RowSchedule aligned{
+        .streams = true, .chunks = row_chunks(group.columns, vectors.widest, vectors.type), .aligned = vectors.apart};
+    const bool streams = may_stream && reductions_of(group) != 1 && (!threads.keep || !stores_rows);
+    if (streams && aligns) found.push_back(aligned);
+    if (streams)
         found.push_back({.streams = true, .chunks = row_chunks(group.columns, vectors.neighbours, vectors.type)});
-    }
     if (!is_short) found.push_back({.threads = threads});
-    const bool kept = threads.keep && bytes > 0;
+    const bool kept = threads.keep && !elements.empty();
     threads.keep = false;
     if (kept) found.push_back({.threads = threads});
+    if (may_stream && !streams && aligns && stores_rows) found.push_back(aligned);
     return found;
 }
 

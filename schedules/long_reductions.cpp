@@ -111,6 +111,10 @@ ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours, 
     if (rows <= narrow.rows * most_rows && columns * others >= narrow.lanes * neighbours * blocks_of_one_round)
         return narrow;
     while (shape.lanes > 8 && shape.lanes / 2 * neighbours >= columns) shape.lanes /= 2, shape.rows *= 2;
+    // Narrower tiles where much of the last one's would lie behind the columns.
+    auto padded = [&](int64_t lanes) { return round_up(columns, lanes * neighbours); };
+    while (!in_pieces && shape.lanes > 8 && padded(shape.lanes) * 8 > padded(shape.lanes / 2) * 9)
+        shape.lanes /= 2, shape.rows *= 2;
     shape.rows = std::min<int64_t>(shape.rows, 16);
     int64_t tiles =
         std::max<int64_t>((columns + shape.lanes * neighbours - 1) / (shape.lanes * neighbours) * others, 1);

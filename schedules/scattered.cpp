@@ -20,6 +20,7 @@ constexpr int64_t warps_wanted = 4096;             // about two waves of a large
 constexpr int64_t steps_of_tile = 4;               // of a warp, in registers
 // Instructions of warps: of looking at 32 terms, of a tile's elements without any, and of all parts of rows together.
 constexpr double of_a_search = 5, of_a_tile = 30, most_of_parts = 5e7;
+constexpr int64_t blocks_of_searches = 2112, most_turns = 8;  // sixteen for each multiprocessor of a large GPU
 constexpr int64_t stored_vector = 4;  // elements that a lane stores at once: sectors are whole
 
 /// The tensor that the terms of y take along its last axis.
@@ -79,13 +80,16 @@ void schedule_searched(Schedule& s, const Stage& y, int64_t terms, int64_t rows,
     while (parts > 1 && rows * parts > warps_wanted && static_cast<double>(rows * parts) * of_a_part > most_of_parts)
         parts /= 2;
     auto [row, column] = s.loops<2>(y);
-    auto [block, row_in_block] = s.split(row, searching_rows, Tail::Mask, {"block", "row"});
+    // Of many rows a warp has several, one after another: a block takes longer to start than to search for one each.
+    const int64_t turns = std::clamp<int64_t>(rows * parts / (blocks_of_searches * searching_rows), 1, most_turns);
+    auto [block, in_block] = s.split(row, searching_rows * turns, Tail::Mask, {"block", "in_block"});
+    auto [turn, row_in_block] = s.split(in_block, searching_rows, {"turn", "row"});
     auto [part, in_part] = s.split(column, (steps + parts - 1) / parts * step, Tail::Mask, {"part", "in_part"});
     const int64_t together = std::min<int64_t>((steps + parts - 1) / parts, steps_of_tile);
     auto [tile, in_tile] = s.split(in_part, together * step, Tail::Mask, {"tile", "in_tile"});
     auto [vector, in_vector] = s.split(in_tile, step, {"vector", "in_vector"});
     auto [lane, element] = s.split(in_vector, neighbours, {"t", "element"});
-    s.order({block, part, row_in_block, lane, tile, s.reduce(y), vector, element});
+    s.order({block, part, turn, row_in_block, lane, tile, s.reduce(y), vector, element});
     s.bind(block, grid.x);
     s.bind(part, grid.y);
     s.bind(row_in_block, thread);
@@ -120,10 +124,19 @@ void schedule_fill(Schedule& s, const StageRef& stage, std::source_location wher
     CalledFrom caller(where);
     std::vector<Loop> loops = s.data_loops(stage);
     if (loops.empty()) return;  // a scalar: one thread
-    auto [block, inside] = s.split(s.fuse(loops, "all"), 1024, Tail::Mask, {"block", "in_block"});
-    auto [lane_of, element] = s.split(inside, 4, {"t", "element"});
+    constexpr int64_t threads = 256, vector = 4, most_vectors = 8,
+                      blocks_wanted = 1056;  // eight for each multiprocessor
+    const Loop all = s.fuse(loops, "all");
+    int64_t vectors = most_vectors;
+    while (vectors > 1 && as_constant(s.extent(all)).value_or(0) < blocks_wanted * threads * vector * vectors)
+        vectors /= 2;
+    auto [block, inside] = s.split(all, threads * vector * vectors, Tail::Mask, {"block", "in_block"});
+    auto [step, in_step] = s.split(inside, threads * vector, {"step", "in_step"});
+    auto [lane_of, element] = s.split(in_step, vector, {"t", "element"});
+    s.order({block, lane_of, step, element});
     s.bind(block, grid.x);
     s.bind(lane_of, thread);
+    s.unroll(step);
     s.bind(element, tw::vector);
 }
 

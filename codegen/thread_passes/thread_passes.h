@@ -1,4 +1,4 @@
-// The passes over thread IR, in pipeline order; barriers are inserted between read_early and narrow_indices. One
+// The passes over thread IR, in pipeline order; barriers are inserted between read_early and narrow_accumulators. One
 // pass, one file, named as its function.
 #pragma once
 #include "codegen/thread_ir/thread_ir.h"
@@ -102,6 +102,16 @@ ThreadKernel shift_registers(const ThreadKernel& kernel);
 ///       let scale = scale_b[k]
 ///       sum[0] = sum[0] + product[0] * scale       sum[0] = sum[0] + product[0] * scale
 ThreadKernel read_early(const ThreadKernel& kernel);
+
+/// Holds whole numbers that are chosen, and not computed, in 32 bits where all that are chosen from have no more:
+/// places of the largest elements. The largest number of 64 bits, which stands for none, is that of 32 bits then.
+///
+///     long long place[1]                                      int place[1]
+///     place[0] = 9223372036854775807                          place[0] = 2147483647
+///     place[0] = select(place[0] < other, place[0], other)    place[0] = select(place[0] < other, place[0], other)
+///     y[0] = place[0]                                         y[0] = select(place[0] == 2147483647,
+///                                                                           9223372036854775807, place[0])
+ThreadKernel narrow_accumulators(const ThreadKernel& kernel);
 
 /// Gives each index expression 32 bits where no part of it can overflow, and 64 bits elsewhere, by casts. The kernel's
 /// variables are replaced by ones with the type that is printed, and with bounds.

@@ -50,6 +50,14 @@ TEST_P(ArraysOfAnyShape, SumsOfColumns) {
     }
 }
 
+/// Tiles of columns are as wide as a warp's vectors, but where much of the last one would lie behind the columns.
+TEST(ColumnThreads, FitTheColumns) {
+    EXPECT_EQ(column_threads(13804, 320, 8).lanes, 8);
+    EXPECT_EQ(column_threads(13804, 384, 8).lanes, 16);
+    EXPECT_EQ(column_threads(13804, 512, 8).lanes, 32);
+    EXPECT_EQ(column_threads(13804, 10200, 8).lanes, 32);
+}
+
 TEST_P(ArraysOfAnyShape, SumsOfEverything) {
     for (int round = 0; round < 12; ++round) {
         const Type type = some_type();

@@ -49,6 +49,19 @@ TEST(ChooseRows, LongSumsHaveMoreThreads) {
     }
 }
 
+/// Of two operands, a thread of 512 keeps no more than what its registers hold as floats, too.
+TEST(ChooseRows, KeepWhatRegistersHold) {
+    auto is_kept = [](const char* name) {
+        const std::string steps = find_kernel(name)->make(target("sm_90a")).trace_as_cpp();
+        return steps.find("s.set_memory(x_row, Memory::Registers);") != std::string::npos;
+    };
+    EXPECT_TRUE(is_kept("layernorm_gradient_64x20000_bf16"));
+    EXPECT_FALSE(is_kept("layernorm_gradient_64x29864_bf16"));
+    EXPECT_TRUE(is_kept("layernorm_64x29864_bf16"));
+    EXPECT_TRUE(is_kept("layernorm_64x40960_f32"));
+    EXPECT_FALSE(is_kept("layernorm_64x50000_f32"));
+}
+
 /// One kernel that loads and stores each element once, gains for each row, and twice what goes through registers in
 /// chunks, whose second load is of the first cache.
 TEST(ChooseRows, MoveWhatTheyMust) {
@@ -61,14 +74,16 @@ TEST(ChooseRows, MoveWhatTheyMust) {
              {"softmax_64x768_bf16", once},
              {"softmax_130x64_f16", once},
              {"softmax_7x37_f32", once},
-             {"softmax_2x33000_bf16", in_chunks},
+             {"softmax_2x33000_bf16", once},
+             {"softmax_2x40001_f32", once},
+             {"softmax_2x45000_f32", in_chunks},
              {"softmax_2x50257_bf16", in_chunks},
              {"layernorm_5x1000_bf16", 1.5 * with_gains},
              {"layernorm_3x2048_f32", with_gains},
              {"layernorm_40x768_bf16", with_gains},
              {"rmsnorm_5x1000_f32", with_gains},
              {"rmsnorm_40x768_bf16", with_gains},
-             {"rmsnorm_2x40000_bf16", in_chunks},
+             {"rmsnorm_2x40000_bf16", with_gains},
              {"moments_5x1000_bf16", once},
              {"softmax_gradient_5x1000_f32", once},
              {"softmax_gradient_40x768_bf16", once},

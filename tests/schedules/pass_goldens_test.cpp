@@ -154,6 +154,7 @@ constexpr Example examples[] = {
     {"shift_registers", long_functions},
     {"read_early", "gemm_e4m3_64x128x256_tb_scaled"},
     {"insert_barriers", products},
+    {"narrow_accumulators", "argmax_2x70000_f32"},
     {"narrow_indices", "softmax_300000x8192_bf16"},
     {"read_ahead_of_masks", "convolution_bf16_1x12x12x64_64_3x3_pad1_tilehalo64b32s2t1"},
     {"choose_functions", "gemm_bf16_40x96x72_tb_bias_gelu_tanh_tile32x32x32w16x16s3r"},

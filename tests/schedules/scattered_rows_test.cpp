@@ -103,6 +103,7 @@ TEST_P(ScatteredRowsOfAnyShape, MayHaveLargeTables) {
     for (int round = 0; round < 2; ++round) {
         check(between(2600, 3400), between(1800, 2048), between(1, 3), f32, "sorted");
         check(between(300, 900), between(4200, 5600), between(1, 3), f32, "sorted");
+        check(between(1, 40), between(17000, 26000), between(1, 9), f32, "searched");  // several rows a warp
     }
 }
 

@@ -3,23 +3,26 @@
 // schedule  [0] Stage gradient_updates = s.scatter(gradient, Combine::Atomic);
 //           [1] Loop all = s.fuse(i, j, "all");
 //           [2] auto [block, in_block] = s.split(all, 1024, Tail::Mask, {"block", "in_block"});
-//           [3] auto [t, element] = s.split(in_block, 4, {"t", "element"});
-//           [4] s.bind(block, grid.x);
-//           [5] s.bind(t, thread);
-//           [6] s.bind(element, vector);
-//           [7] auto [block_2, row] = s.split(p, 8, Tail::Mask, {"block", "row"});
-//           [8] auto [tile, in_tile] = s.split(j_gradient_updates, 64, Tail::Mask, {"tile", "in_tile"});
-//           [9] auto [element_2, t_2] = s.split(in_tile, 32, {"element", "t"});
-//           [10] s.order({block_2, tile, row, t_2, element_2});
-//           [11] s.bind(block_2, grid.x);
-//           [12] s.bind(tile, grid.y);
-//           [13] s.bind(row, thread);
-//           [14] s.bind(t_2, thread);
-//           [15] s.bind(element_2, unrolled);
-//           [16] Stage y_gradient_registers = s.stage(gradient_updates, y_gradient, Memory::Registers, row);
-//           [17] auto [element_3, t_3] = s.split(j_y_gradient_registers, 32, Tail::Mask, {"element", "t"});
-//           [18] s.bind(element_3, unrolled);
-//           [19] s.bind(t_3, thread);
+//           [3] auto [step, in_step] = s.split(in_block, 1024, {"step", "in_step"});
+//           [4] auto [t, element] = s.split(in_step, 4, {"t", "element"});
+//           [5] s.order({block, t, step, element});
+//           [6] s.bind(block, grid.x);
+//           [7] s.bind(t, thread);
+//           [8] s.bind(step, unrolled);
+//           [9] s.bind(element, vector);
+//           [10] auto [block_2, row] = s.split(p, 8, Tail::Mask, {"block", "row"});
+//           [11] auto [tile, in_tile] = s.split(j_gradient_updates, 64, Tail::Mask, {"tile", "in_tile"});
+//           [12] auto [element_2, t_2] = s.split(in_tile, 32, {"element", "t"});
+//           [13] s.order({block_2, tile, row, t_2, element_2});
+//           [14] s.bind(block_2, grid.x);
+//           [15] s.bind(tile, grid.y);
+//           [16] s.bind(row, thread);
+//           [17] s.bind(t_2, thread);
+//           [18] s.bind(element_2, unrolled);
+//           [19] Stage y_gradient_registers = s.stage(gradient_updates, y_gradient, Memory::Registers, row);
+//           [20] auto [element_3, t_3] = s.split(j_y_gradient_registers, 32, Tail::Mask, {"element", "t"});
+//           [21] s.bind(element_3, unrolled);
+//           [22] s.bind(t_3, thread);
 // 256 threads
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
@@ -61,23 +64,26 @@ extern "C" __global__ void __launch_bounds__(256, 1) gradient_kernel(float* __re
 // schedule  [0] Stage gradient_updates = s.scatter(gradient, Combine::Atomic);
 //           [1] Loop all = s.fuse(i, j, "all");
 //           [2] auto [block, in_block] = s.split(all, 1024, Tail::Mask, {"block", "in_block"});
-//           [3] auto [t, element] = s.split(in_block, 4, {"t", "element"});
-//           [4] s.bind(block, grid.x);
-//           [5] s.bind(t, thread);
-//           [6] s.bind(element, vector);
-//           [7] auto [block_2, row] = s.split(p, 8, Tail::Mask, {"block", "row"});
-//           [8] auto [tile, in_tile] = s.split(j_gradient_updates, 64, Tail::Mask, {"tile", "in_tile"});
-//           [9] auto [element_2, t_2] = s.split(in_tile, 32, {"element", "t"});
-//           [10] s.order({block_2, tile, row, t_2, element_2});
-//           [11] s.bind(block_2, grid.x);
-//           [12] s.bind(tile, grid.y);
-//           [13] s.bind(row, thread);
-//           [14] s.bind(t_2, thread);
-//           [15] s.bind(element_2, unrolled);
-//           [16] Stage y_gradient_registers = s.stage(gradient_updates, y_gradient, Memory::Registers, row);
-//           [17] auto [element_3, t_3] = s.split(j_y_gradient_registers, 32, Tail::Mask, {"element", "t"});
-//           [18] s.bind(element_3, unrolled);
-//           [19] s.bind(t_3, thread);
+//           [3] auto [step, in_step] = s.split(in_block, 1024, {"step", "in_step"});
+//           [4] auto [t, element] = s.split(in_step, 4, {"t", "element"});
+//           [5] s.order({block, t, step, element});
+//           [6] s.bind(block, grid.x);
+//           [7] s.bind(t, thread);
+//           [8] s.bind(step, unrolled);
+//           [9] s.bind(element, vector);
+//           [10] auto [block_2, row] = s.split(p, 8, Tail::Mask, {"block", "row"});
+//           [11] auto [tile, in_tile] = s.split(j_gradient_updates, 64, Tail::Mask, {"tile", "in_tile"});
+//           [12] auto [element_2, t_2] = s.split(in_tile, 32, {"element", "t"});
+//           [13] s.order({block_2, tile, row, t_2, element_2});
+//           [14] s.bind(block_2, grid.x);
+//           [15] s.bind(tile, grid.y);
+//           [16] s.bind(row, thread);
+//           [17] s.bind(t_2, thread);
+//           [18] s.bind(element_2, unrolled);
+//           [19] Stage y_gradient_registers = s.stage(gradient_updates, y_gradient, Memory::Registers, row);
+//           [20] auto [element_3, t_3] = s.split(j_y_gradient_registers, 32, Tail::Mask, {"element", "t"});
+//           [21] s.bind(element_3, unrolled);
+//           [22] s.bind(t_3, thread);
 // 256 threads
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
@@ -121,7 +127,7 @@ gradient_updates_kernel(const int* __restrict__ ids,
     const int row = thread / 32;
     const int t = thread % 32;
     tw::bf16 y_gradient_registers[2];
-    // [16] y_gradient_registers: copy
+    // [19] y_gradient_registers: copy
     if (block * 8 + row < 50) {
         const int y_gradient_offset = block * 512 + row * 64 + t;
         #pragma unroll

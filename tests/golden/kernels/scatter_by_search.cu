@@ -1,23 +1,24 @@
 // gradient[i, j] = sum_p select(cast(i64, ids[p]) == i, cast(f32, y_gradient[p, j]), 0.0)
 // inputs    ids i32 [50], y_gradient bf16 [50, 64]
 // schedule  [0] s.scatter(gradient, Combine::Search);
-//           [1] auto [block, row] = s.split(i, 4, Tail::Mask, {"block", "row"});
-//           [2] auto [part, in_part] = s.split(j, 128, Tail::Mask, {"part", "in_part"});
-//           [3] auto [tile, in_tile] = s.split(in_part, 128, Tail::Mask, {"tile", "in_tile"});
-//           [4] auto [vector_2, in_vector] = s.split(in_tile, 128, {"vector", "in_vector"});
-//           [5] auto [t, element] = s.split(in_vector, 4, {"t", "element"});
-//           [6] s.order({block, part, row, t, tile, t_gradient, vector_2, element});
-//           [7] s.bind(block, grid.x);
-//           [8] s.bind(part, grid.y);
-//           [9] s.bind(row, thread);
-//           [10] s.bind(t, thread);
-//           [11] s.bind(vector_2, unrolled);
-//           [12] s.bind(element, vector);
-//           [13] s.at(gradient_span, row);
-//           [14] s.set_memory(gradient_span, Memory::Registers);
-//           [15] auto [round, share] = s.split(u, 32, Tail::Mask, {"round", "share"});
-//           [16] s.order({share, round});
-//           [17] s.bind(share, thread);
+//           [1] auto [block, in_block] = s.split(i, 4, Tail::Mask, {"block", "in_block"});
+//           [2] auto [turn, row] = s.split(in_block, 4, {"turn", "row"});
+//           [3] auto [part, in_part] = s.split(j, 128, Tail::Mask, {"part", "in_part"});
+//           [4] auto [tile, in_tile] = s.split(in_part, 128, Tail::Mask, {"tile", "in_tile"});
+//           [5] auto [vector_2, in_vector] = s.split(in_tile, 128, {"vector", "in_vector"});
+//           [6] auto [t, element] = s.split(in_vector, 4, {"t", "element"});
+//           [7] s.order({block, part, turn, row, t, tile, t_gradient, vector_2, element});
+//           [8] s.bind(block, grid.x);
+//           [9] s.bind(part, grid.y);
+//           [10] s.bind(row, thread);
+//           [11] s.bind(t, thread);
+//           [12] s.bind(vector_2, unrolled);
+//           [13] s.bind(element, vector);
+//           [14] s.at(gradient_span, row);
+//           [15] s.set_memory(gradient_span, Memory::Registers);
+//           [16] auto [round, share] = s.split(u, 32, Tail::Mask, {"round", "share"});
+//           [17] s.order({share, round});
+//           [18] s.bind(share, thread);
 // 128 threads
 
 // ---- vocabulary: what the GPU has -----------------------------------------------------------------------------------
@@ -83,11 +84,11 @@ gradient_kernel(const int* __restrict__ ids, const tw::bf16* __restrict__ y_grad
     int gradient_first;
     int gradient_span_span_1;
     int gradient_span_span_0;
-    // [13] gradient_span: start
+    // [14] gradient_span: start
     gradient_span_span_0 = 2147483647;
     gradient_span_span_1 = -1;
 
-    // [13] gradient_span: accumulate
+    // [14] gradient_span: accumulate
     if (block * 4 + row < 9) {
         #pragma unroll
         for (int round = 0; round < 2; ++round) {
@@ -103,7 +104,7 @@ gradient_kernel(const int* __restrict__ ids, const tw::bf16* __restrict__ y_grad
         }
     }
 
-    // [13] gradient_span: combine the threads' parts
+    // [14] gradient_span: combine the threads' parts
     const int gradient_span_span_0_new = tw::min(gradient_span_span_0, tw::shuffle_xor(gradient_span_span_0, 1));
     const int gradient_span_span_1_new = tw::max(gradient_span_span_1, tw::shuffle_xor(gradient_span_span_1, 1));
     gradient_span_span_0 = gradient_span_span_0_new;
@@ -129,7 +130,7 @@ gradient_kernel(const int* __restrict__ ids, const tw::bf16* __restrict__ y_grad
     gradient_span_span_0 = gradient_span_span_0_new_5;
     gradient_span_span_1 = gradient_span_span_1_new_5;
 
-    // [13] gradient_span
+    // [14] gradient_span
     if (block * 4 + row < 9) {
         gradient_first = gradient_span_span_0;
         gradient_last = gradient_span_span_1;
