@@ -112,6 +112,19 @@ bool adds_floats(const Operation& operation) {
            });
 }
 
+/// Whether combining two values divides, as running means do: few threads share such rows.
+bool divides_terms(const Operation& operation) {
+    const Reduce* reduction = own_reduction(operation);
+    bool found = false;
+    if (reduction)
+        for (const Expr& combined : reduction->reducer->combined)
+            visit(combined, [&](const Expr& e) {
+                const Binary* quotient = e.as<Binary>();
+                found = found || (quotient && quotient->op == BinaryOp::Div);
+            });
+    return found;
+}
+
 /// Of rows that are read once and not kept: several blocks side by side, one of which loads while another combines its
 /// parts, and enough threads in all where there are few rows. Of sums of floats more threads, so that each adds few
 /// terms one after another.
@@ -132,12 +145,25 @@ bool has_registers(const std::vector<OperationRef>& kept, int64_t elements, int6
     return kept.size() < 2 || elements * static_cast<int64_t>(kept.size() * sizeof(float)) <= most_bytes;
 }
 
+/// Bytes of registers of a column of these: an element that is loaded alone takes a whole one.
+int64_t bytes_of_registers(const std::vector<OperationRef>& kept, int64_t neighbours) {
+    constexpr int64_t of_register = 4;
+    int64_t bytes = 0;
+    for (const OperationRef& operation : kept)
+        for (const Operation::Output& output : operation->outputs)
+            bytes +=
+                neighbours == 1 ? std::max<int64_t>(tw::bytes_of(output.type), of_register) : tw::bytes_of(output.type);
+    return bytes;
+}
+
 /// Of rows that are too long for fewer, all threads that a block may have keep a part, in as many registers as these
 /// leave each of them: rows that are read once take less time than what other blocks meanwhile gain by overlapping.
-RowThreads kept_by_all(RowThreads shape, int64_t columns, const std::vector<OperationRef>& kept, int64_t words) {
+RowThreads kept_by_all(const RowGroup& group, RowThreads shape, const std::vector<OperationRef>& kept) {
     constexpr int64_t threads = 1024, most_bytes = 160;  // of 256 in registers
-    const int64_t elements = (columns + threads - 1) / threads;
-    if (kept.empty() || elements * bytes_of(kept) * words > most_bytes || !has_registers(kept, elements, most_bytes))
+    const int64_t elements = (group.columns + threads - 1) / threads;
+    const bool divides = std::ranges::any_of(group.made, [](const OperationRef& each) { return divides_terms(*each); });
+    if (kept.empty() || divides || elements * bytes_of_registers(kept, shape.neighbours) > most_bytes ||
+        !has_registers(kept, elements, most_bytes))
         return shape;
     shape.threads = threads;
     shape.keep = true;
@@ -152,10 +178,8 @@ RowThreads threads_of(const RowGroup& group, const Vectors& vectors, const std::
     const bool is_one_pass = reductions_of(group) == 1 && std::ranges::none_of(group.results, [&](const auto& each) {
                                  return has_columns(group, *each);
                              });
-    // An element that is loaded alone takes a register, however narrow it is.
-    const int64_t words = vectors.neighbours == 1 && tw::bytes_of(vectors.type) == 2 ? 2 : 1;
     if (!shape.keep && is_one_pass) shape.threads = threads_of_one_pass(group);
-    if (!shape.keep) return is_one_pass ? shape : kept_by_all(shape, group.columns, kept_last(kept), words);
+    if (!shape.keep) return is_one_pass ? shape : kept_by_all(group, shape, kept_last(kept));
     auto is_too_much = [&](int64_t threads) {
         const int64_t elements = (group.columns + threads - 1) / threads;
         return elements * bytes_of(kept) > most_kept_bytes || !has_registers(kept_last(kept), elements, most_floats);

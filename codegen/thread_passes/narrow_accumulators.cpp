@@ -18,11 +18,12 @@ constexpr int64_t none = std::numeric_limits<int64_t>::max(), narrow_none = std:
 /// for the largest one of 64.
 struct Choice {
     std::set<const BufferNode*> arrays;
-    bool is_narrow = true;
+    bool is_narrow = true, has_none = false;  ///< but for arrays
 
     void add(const Choice& other) {
         arrays.insert(other.arrays.begin(), other.arrays.end());
         is_narrow = is_narrow && other.is_narrow;
+        has_none = has_none || other.has_none;
     }
 };
 
@@ -82,8 +83,8 @@ private:
             return named->second;
         const IntConstant* constant = value.as<IntConstant>();
         const Interval bounds = bounds_.of(value);
-        const bool is_small = fits_i32(bounds) && *bounds.max < narrow_none;
-        choice.is_narrow = is_small || (constant && constant->value == none);
+        choice.has_none = constant && constant->value == none;
+        choice.is_narrow = choice.has_none || (fits_i32(bounds) && *bounds.max < narrow_none);
         return choice;
     }
 
@@ -99,8 +100,8 @@ private:
             held_together(wide->to.buffer, wide->from.buffer);
             held_together(wide->from.buffer, wide->to.buffer);
         }
-        if (stmt.as<Instruction>())
-            for (const MemoryAccess& access : memory_accesses(stmt)) held_[access.place.buffer.get()].is_narrow = false;
+        if (const Instruction* instruction = stmt.as<Instruction>())
+            visit_places(*instruction, [&](const Access& place) { held_[place.buffer.get()].is_narrow = false; });
         for (const ThreadStmt& kid : children(stmt)) {
             see(kid);
             if (const ThreadLet* let = kid.as<ThreadLet>()) {
@@ -123,6 +124,22 @@ private:
                    std::ranges::any_of(held.arrays, [&](const BufferNode* from) { return !narrow_.contains(from); });
         };
         return std::erase_if(narrow_, is_wide) > 0;
+    }
+
+    /// Whether an array was found to hold none, as one that it takes elements of does.
+    bool spread_none() {
+        bool found = false;
+        for (auto& [array, held] : held_) {
+            if (held.has_none || !may_be_none(held)) continue;
+            held.has_none = found = true;
+        }
+        return found;
+    }
+    bool may_be_none(const Choice& choice) const {
+        return choice.has_none || std::ranges::any_of(choice.arrays, [&](const BufferNode* from) {
+                   const auto held = held_.find(from);
+                   return held != held_.end() && held->second.has_none;
+               });
     }
 
     // ---- the kernel with them
@@ -165,6 +182,10 @@ private:
             if (copy->where.defined()) result.where = wide(copy->where);
             return make_thread(result, stmt.step());
         }
+        if (const ThreadLet* let = stmt.as<ThreadLet>(); let && let->value.type() == Type::I64) {
+            named_[let->variable.id()] = choice_of(let->value);
+            renamed_.erase(let->variable.id());
+        }
         if (const ThreadLet* let = stmt.as<ThreadLet>(); let && is_kept(let->value)) {
             const Expr name = make_expr(Type::I32, *let->variable.as<Variable>());
             renamed_[let->variable.id()] = name;
@@ -177,6 +198,7 @@ private:
     Expr wide(const Expr& expr) const {
         if (is_kept(expr)) {
             const Expr value = narrow(expr);
+            if (!may_be_none(choice_of(expr))) return cast_unchecked(Type::I64, value);
             return make_expr(Type::I64, Select{binary(BinaryOp::Equal, value, constant(Type::I32, narrow_none)),
                                                constant(Type::I64, none), cast_unchecked(Type::I64, value)});
         }

@@ -222,6 +222,20 @@ TEST_P(Pipelines, OfBoxesInALoopThatRunsAgain) {
     }
 }
 
+/// Boxes of whole numbers of 64 bits, that no store writes.
+TEST_P(Pipelines, OfBoxesOfLongNumbers) {
+    Tensor x = input("x", i64, {8, 48});
+    Axis k = reduce_axis("k", 48);
+    Tensor y = compute("y", {8}, [&](Expr j) { return sum(cast(f32, x(j, k)), k); });
+    Schedule s({y}, device_target());
+    auto [step, term] = s.split(s.reduce(y), 16);
+    s.order({s.loops<1>(y)[0], step, term});
+    s.bind(s.split(s.loops<1>(y)[0], 8)[0], grid.x);
+    s.via(s.stage(y, x, Memory::Shared, step), Copy::Tma);
+    s.pipeline(step, {.stages = 2});
+    expect_declared(s, whole_numbers({y}, 3));
+}
+
 /// Copies of a padded tensor: boxes store the zeros around it themselves, before its first element and behind its last.
 TEST_P(Pipelines, OfPaddedBoxes) {
     for (int round = 0; round < 6; ++round) {
