@@ -39,9 +39,9 @@ public:
     ThreadKernel run() {
         if (narrow_.empty()) return kernel_;
         see(kernel_.body);
-        while (drop_wide()) {
-        }
+        for (bool found = true; found;) found = drop_wide();
         if (narrow_.empty()) return kernel_;
+        for (bool found = true; found;) found = spread_none();
         ThreadKernel result = kernel_;
         for (Buffer& array : result.shared) array = in_place_of(array);
         for (SharedUnion& shared : result.unions)

@@ -18,7 +18,7 @@ using testing::Not;
 
 constexpr int64_t rows = 9, columns = 77;
 
-/// What is chosen from the columns of each row, by two threads of four.
+/// What is chosen from the columns of each row, by 64 threads.
 struct Best {
     Tensor x = input("x", f32, {rows, columns});
     Axis k = reduce_axis("k", columns);
@@ -51,7 +51,6 @@ TEST(NarrowAccumulators, AreRightWhereNoneIsFoundToo) {
     Machine machine;
     machine.memory["x"] = x;
     for (const char* name : {"best_0", "best_1"}) machine.memory[name] = std::vector<double>(rows, std::nan(""));
-    std::vector<std::string> notes;
     ThreadKernel last;
     LowerOptions options;
     options.printed = [&](const ThreadKernel& kernel) { last = kernel; };
@@ -64,6 +63,28 @@ TEST(NarrowAccumulators, AreRightWhereNoneIsFoundToo) {
         EXPECT_EQ(machine.memory["best_0"][i], value) << i;
         EXPECT_EQ(machine.memory["best_1"][i], place) << i;
     }
+}
+
+/// What stands for none goes on to arrays that only take it from others.
+TEST(NarrowAccumulators, AreRightBehindOtherArrays) {
+    Best best([](const Best& b, const Expr& row) { return argmax(b.x(row, b.k), b.k); });
+    const Tensor y = compute("y", {rows}, [&](Expr i) { return best.outputs[1](i); });
+    Schedule s({y}, target("sm_90a"));
+    const Loop row = s.loops<1>(y)[0];
+    s.bind(row, grid.x);
+    s.at(best.outputs[0], row);
+    s.set_memory(best.outputs[0], Memory::Registers);
+    s.bind(s.split(s.reduce(best.outputs[0]), 64, Tail::Mask)[1], thread);
+    Machine machine;
+    machine.memory["x"] = std::vector<double>(rows * columns, std::nan(""));
+    machine.memory["y"] = std::vector<double>(rows, std::nan(""));
+    ThreadKernel last;
+    LowerOptions options;
+    options.printed = [&](const ThreadKernel& kernel) { last = kernel; };
+    lower(s.tree(), s.target(), options);
+    run_threads(last, machine);
+    for (int64_t i = 0; i < rows; ++i)
+        EXPECT_EQ(machine.memory["y"][i], static_cast<double>(std::numeric_limits<int64_t>::max())) << cuda_of(s);
 }
 
 /// A product of a place and a large number, numbers that are added, and places beyond 32 bits keep 64.
