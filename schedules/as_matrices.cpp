@@ -9,6 +9,7 @@
 #include "dsl/stage.h"
 #include "schedules/declared_as.h"
 #include "schedules/free_names.h"
+#include "schedules/joined_axes.h"
 #include "schedules/replace_tensors.h"
 #include "schedules/tiled_product.h"
 #include "schedules/window_terms.h"
@@ -19,14 +20,6 @@ namespace {
 constexpr int64_t least_side = 8;           // rows, columns and terms
 constexpr double least_products = 1 << 22;  // below, copies cost more than they spare
 constexpr double most_bytes = 4.0 * (int64_t{1} << 30);
-
-int64_t extent_of(const Expr& axis) { return as_constant(axis.as<Variable>()->extent).value_or(0); }
-
-int64_t points_of(const std::vector<Expr>& axes) {
-    int64_t points = 1;
-    for (const Expr& axis : axes) points *= extent_of(axis);
-    return points;
-}
 
 /// What is multiplied, where its conditions hold; zero elsewhere.
 struct Factor {
@@ -78,11 +71,7 @@ std::optional<Product> product_in(const Tensor& tensor) {
     const auto a = factor_of(times->a), b = factor_of(times->b);
     if (!a || !b) return {};
     Product product{*a, *b, sum->axes};
-    auto has_extent = [](const Expr& axis) {
-        const Expr& extent = axis.as<Variable>()->extent;
-        return extent.defined() && as_constant(extent).value_or(0) > 0;
-    };
-    if (!std::ranges::all_of(product.terms, has_extent) || !std::ranges::all_of(operation.axes, has_extent)) return {};
+    if (points_of(product.terms) == 0 || points_of(operation.axes) == 0) return {};
     for (const Expr& condition : conditions) {
         const bool of_b = std::ranges::any_of(
             operation.axes, [&](const Expr& axis) { return contains(condition, axis) && product.b.depends_on(axis); });
@@ -107,28 +96,12 @@ bool pays(const Product& product) {
            (rows + columns) * terms * bytes_of(f32) <= most_bytes;
 }
 
-/// The numbers of the axes at a place along all of them, the last one fastest.
-Substitution digits(const std::vector<Expr>& axes, Expr place) {
-    Substitution at;
-    for (size_t d = axes.size(); d-- > 0;) {
-        const int64_t extent = extent_of(axes[d]);
-        at.emplace_back(axes[d], simplify(d == 0 ? place : place % extent));
-        place = place / extent;
-    }
-    return at;
-}
-Expr place_of(const std::vector<Expr>& axes) {
-    Expr place = integer(0);
-    for (const Expr& axis : axes) place = place * extent_of(axis) + axis;
-    return simplify(place);
-}
-
 class DeclaringMatrices {
 public:
     DeclaringMatrices(const std::vector<Tensor>& outputs, const Target& target)
         : given_(outputs), target_(target), names_(outputs) {}
 
-    AsMatrices run() {
+    Redeclared run() {
         for (const auto& operation : operations_of(given_)) {
             if (operation->is_input() || operation->outputs.size() != 1 || operation->axes.size() < 2) continue;
             const Tensor given(operation, 0), present = whole_.of(given);
@@ -184,12 +157,12 @@ private:
     const Target& target_;
     FreeNames names_;
     Replacement whole_;
-    AsMatrices result_;
+    Redeclared result_;
 };
 
 }  // namespace
 
-AsMatrices as_matrices(const std::vector<Tensor>& outputs, const Target& target) {
+Redeclared as_matrices(const std::vector<Tensor>& outputs, const Target& target) {
     return DeclaringMatrices(outputs, target).run();
 }
 

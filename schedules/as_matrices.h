@@ -1,17 +1,12 @@
 // Sums of products in f32 over windows or several axes, as products of two matrices.
 #pragma once
-#include <string>
 #include <vector>
 
 #include "dsl/target.h"
-#include "dsl/tensor.h"
+#include "schedules/redeclared.h"
 
 namespace tw::schedules {
 
-struct AsMatrices {
-    std::vector<Tensor> outputs;     ///< each says what the one given in its place does, and has its name
-    std::vector<std::string> notes;  ///< for explain()
-};
 /// Of large sums of products of two tensors in f32 that are no product of matrices as they stand, where each axis of
 /// the result belongs to one factor alone, as those of a convolution and its gradients do:
 ///
@@ -25,6 +20,6 @@ struct AsMatrices {
 ///
 /// Terms are added in the order of t, as they were declared or with another axis last, in parts. Left as they are:
 /// small sums, and those whose matrices take more than 4 GiB.
-AsMatrices as_matrices(const std::vector<Tensor>& outputs, const Target& target);
+Redeclared as_matrices(const std::vector<Tensor>& outputs, const Target& target);
 
 }  // namespace tw::schedules

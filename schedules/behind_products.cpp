@@ -25,7 +25,7 @@ public:
         for (const Tensor& output : outputs) outputs_.insert(output.operation().get());
     }
 
-    BehindProducts run() {
+    Redeclared run() {
         for (const OperationRef& operation : operations_of(given_)) {
             if (operation->is_input() || operation->outputs.size() != 1) continue;
             Tensor now = whole_.of(Tensor(operation, 0));
@@ -124,12 +124,12 @@ private:
     std::set<const Operation*> outputs_;
     std::map<const Operation*, Carrier> carriers_;  // by what they are now
     Replacement whole_;
-    BehindProducts result_;
+    Redeclared result_;
 };
 
 }  // namespace
 
-BehindProducts behind_products(const std::vector<Tensor>& outputs, const Target& target) {
+Redeclared behind_products(const std::vector<Tensor>& outputs, const Target& target) {
     return Folding(outputs, target).run();
 }
 

@@ -1,17 +1,12 @@
 // Elements that are made of a product's, or a sum's of columns, alone, in its place.
 #pragma once
-#include <string>
 #include <vector>
 
 #include "dsl/target.h"
-#include "dsl/tensor.h"
+#include "schedules/redeclared.h"
 
 namespace tw::schedules {
 
-struct BehindProducts {
-    std::vector<Tensor> outputs;     ///< each says what the one given in its place does, and has its name
-    std::vector<std::string> notes;  ///< for explain()
-};
 /// Of a product of two matrices, or a batch of them, or a sum of columns, which is no output and which one tensor alone
 /// reads, itself or through elements that nobody else reads, that reduces nothing, has its shape and reads it only
 /// where it stands:
@@ -21,6 +16,6 @@ struct BehindProducts {
 ///
 /// So an activation, a residual or an update of weights is made where the product leaves its registers, and the product
 /// has no memory. What z is rounded to, it is rounded to in h. Convolutions have rules of their own.
-BehindProducts behind_products(const std::vector<Tensor>& outputs, const Target& target);
+Redeclared behind_products(const std::vector<Tensor>& outputs, const Target& target);
 
 }  // namespace tw::schedules

@@ -408,9 +408,9 @@ Chosen chosen(const MovedChannels& moved, const std::vector<std::string>& copied
 /// Channels that were moved in vain stay.
 Chosen with_moved_channels(const DeclaredRows& rows, bool sums_of_copies, const Target& target) {
     const SharedElements shared = share_elements(rows.outputs, {.sums_of_copies = sums_of_copies});
-    const SumsTogether summed = sums_together(shared.outputs);
-    const OutlinedImages outlined =
-        target.has_wgmma && target.has_tma ? outline_images(summed.outputs) : OutlinedImages{summed.outputs, {}};
+    const Redeclared summed = sums_together(shared.outputs);
+    const Redeclared outlined =
+        target.has_wgmma && target.has_tma ? outline_images(summed.outputs) : Redeclared{summed.outputs, {}};
     for (UnmovedChannels left;;) {
         const MovedChannels moved = move_channels(outlined.outputs, left, target);
         Chosen found = chosen(moved, rows.copies, target);
@@ -426,7 +426,7 @@ Chosen with_moved_channels(const DeclaredRows& rows, bool sums_of_copies, const 
 }  // namespace
 
 Schedule choose_by_rule(const std::vector<Tensor>& outputs, const Target& target) {
-    const DeclaredProducts products = declare_products(outputs, target);
+    const Redeclared products = declare_products(outputs, target);
     bool has_copies = true;
     for (std::vector<std::string> without;;) {
         Chosen found = with_moved_channels(declare_rows(products.outputs, without), has_copies, target);

@@ -78,7 +78,7 @@ public:
     Copying(const std::vector<Tensor>& outputs, const Target& target)
         : given_(outputs), target_(target), names_(outputs) {}
 
-    CopiedOperands run() {
+    Redeclared run() {
         for (const auto& operation : operations_of(given_)) {
             if (operation->is_input() || operation->outputs.size() != 1) continue;
             const Tensor given(operation, 0), now = whole_.of(given);
@@ -138,12 +138,12 @@ private:
     FreeNames names_;
     Replacement whole_;
     std::vector<Copied> copied_;
-    CopiedOperands result_;
+    Redeclared result_;
 };
 
 }  // namespace
 
-CopiedOperands copied_operands(const std::vector<Tensor>& outputs, const Target& target) {
+Redeclared copied_operands(const std::vector<Tensor>& outputs, const Target& target) {
     return Copying(outputs, target).run();
 }
 

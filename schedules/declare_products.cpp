@@ -8,8 +8,8 @@
 
 namespace tw::schedules {
 
-DeclaredProducts declare_products(const std::vector<Tensor>& outputs, const Target& target) {
-    DeclaredProducts result{outputs, {}};
+Redeclared declare_products(const std::vector<Tensor>& outputs, const Target& target) {
+    Redeclared result{outputs, {}};
     auto take = [&](const auto& declared) {
         result.outputs = declared.outputs;
         result.notes.insert(result.notes.end(), declared.notes.begin(), declared.notes.end());

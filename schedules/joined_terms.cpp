@@ -8,17 +8,13 @@
 #include "dsl/simplify.h"
 #include "dsl/stage.h"
 #include "schedules/declared_as.h"
+#include "schedules/joined_axes.h"
 #include "schedules/replace_tensors.h"
 #include "schedules/unit_product.h"
 #include "schedules/window_terms.h"
 
 namespace tw::schedules {
 namespace {
-
-int64_t extent_of(const Expr& axis) {
-    const Expr& extent = axis.as<Variable>()->extent;
-    return extent.defined() ? as_constant(extent).value_or(0) : 0;
-}
 
 /// The elements that are multiplied: not those that only choose what is read.
 std::vector<const Read*> factors_in(const Expr& term) {
@@ -51,24 +47,15 @@ std::vector<Expr> ordered_axes(const Reduce& sum) {
 
 /// The sum over one axis, which counts through all of them.
 Expr over_one_axis(const Reduce& sum, const std::vector<Expr>& axes) {
-    int64_t terms = 1;
-    for (const Expr& axis : axes) terms *= extent_of(axis);
-    const Axis all = reduce_axis("k", terms);
-    Substitution at;
-    Expr place = all;
-    for (size_t d = axes.size(); d-- > 0;) {
-        const int64_t extent = extent_of(axes[d]);
-        at.emplace_back(axes[d], simplify(d == 0 ? place : place % extent));
-        place = place / extent;
-    }
-    return tw::sum(substitute(sum.values[0], at), all);
+    const Axis all = reduce_axis("k", points_of(axes));
+    return tw::sum(substitute(sum.values[0], digits(axes, all)), all);
 }
 
 /// The tensor with its terms joined; undefined if there are not several axes, or no tensor core multiplies them so.
 Tensor joined(const Tensor& tensor) {
     const Reduce* sum = only_reduction(body_of(tensor));
     if (!sum || sum->axes.size() < 2 || sum->values.size() != 1 || atomic_operation(*sum->reducer) != BinaryOp::Add ||
-        std::ranges::any_of(sum->axes, [](const Expr& axis) { return extent_of(axis) == 0; }))
+        points_of(sum->axes) == 0)
         return {};
     const Tensor found = declared_as(tensor, with_reduction(body_of(tensor), over_one_axis(*sum, ordered_axes(*sum))));
     const auto product = unit_product(found);
@@ -80,8 +67,8 @@ Tensor joined(const Tensor& tensor) {
 
 }  // namespace
 
-JoinedTerms joined_terms(const std::vector<Tensor>& outputs) {
-    JoinedTerms result;
+Redeclared joined_terms(const std::vector<Tensor>& outputs) {
+    Redeclared result;
     Replacement whole;
     for (const auto& operation : operations_of(outputs)) {
         if (operation->is_input() || operation->outputs.size() != 1 || operation->axes.size() < 2) continue;

@@ -1,16 +1,11 @@
 // Sums over several axes that are one for a tensor core: its terms lie in blocks, which data may choose.
 #pragma once
-#include <string>
 #include <vector>
 
-#include "dsl/tensor.h"
+#include "schedules/redeclared.h"
 
 namespace tw::schedules {
 
-struct JoinedTerms {
-    std::vector<Tensor> outputs;     ///< each says what the one given in its place does, and has its name
-    std::vector<std::string> notes;  ///< for explain()
-};
 /// Of products that tensor cores can make, if all their terms are those of one axis, and that no window could be: what
 /// an operand reads is chosen by data, or its rows have a matrix of their own (unit_product.h):
 ///
@@ -18,6 +13,6 @@ struct JoinedTerms {
 ///     y[i, j] = sum_q   values[i / 64, q / 64, i % 64, q % 64] * x[places[i / 64, q / 64] * 64 + q % 64, j]
 ///
 /// The axis along which most lies side by side is the fastest one. The order in which f32 is added may change.
-JoinedTerms joined_terms(const std::vector<Tensor>& outputs);
+Redeclared joined_terms(const std::vector<Tensor>& outputs);
 
 }  // namespace tw::schedules

@@ -92,7 +92,7 @@ public:
         for (const auto& operation : operations_of(outputs)) names_.insert(operation->name);
     }
 
-    OutlinedImages run() {
+    Redeclared run() {
         for (const auto& operation : operations_of(given_)) {
             if (operation->is_input() || operation->outputs.size() != 1) continue;
             const Tensor given(operation, 0), tensor = whole_.of(given);
@@ -211,11 +211,11 @@ private:
     const std::vector<Tensor>& given_;
     std::set<std::string> names_;
     Replacement whole_;
-    OutlinedImages result_;
+    Redeclared result_;
 };
 
 }  // namespace
 
-OutlinedImages outline_images(const std::vector<Tensor>& outputs) { return Outlining(outputs).run(); }
+Redeclared outline_images(const std::vector<Tensor>& outputs) { return Outlining(outputs).run(); }
 
 }  // namespace tw::schedules

@@ -1,16 +1,11 @@
 // Images that a sum over windows makes element by element where it reads them, as tensors of their own.
 #pragma once
-#include <string>
 #include <vector>
 
-#include "dsl/tensor.h"
+#include "schedules/redeclared.h"
 
 namespace tw::schedules {
 
-struct OutlinedImages {
-    std::vector<Tensor> outputs;     ///< each says what the one given in its place does, and has its name
-    std::vector<std::string> notes;  ///< for explain()
-};
 /// Of sums of products whose factor is an element of a 16-bit tensor as a function makes it anew, of it alone and of
 /// what belongs to its channel, rounded to 16 bits, with zeros around:
 ///
@@ -20,6 +15,6 @@ struct OutlinedImages {
 /// reads a tensor of such elements then, where window_product() takes that. And of sums that read a tensor of f32 which
 /// is elements of 16 bits or zeros, select(0 < y(..), cast(f32, dy(..)), 0) of a ReLU's adjoint: that tensor is read
 /// from one of 16 bits.
-OutlinedImages outline_images(const std::vector<Tensor>& outputs);
+Redeclared outline_images(const std::vector<Tensor>& outputs);
 
 }  // namespace tw::schedules

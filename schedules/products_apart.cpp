@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "dsl/simplify.h"
+#include "dsl/stage.h"
 #include "schedules/declared_as.h"
 #include "schedules/free_names.h"
 #include "schedules/replace_tensors.h"
@@ -60,7 +61,7 @@ class Separation {
 public:
     explicit Separation(const std::vector<Tensor>& outputs) : given_(outputs), names_(outputs) {}
 
-    ProductsApart run() {
+    Redeclared run() {
         for (const auto& operation : operations_of(given_)) {
             if (operation->is_input() || operation->outputs.size() != 1 || operation->axes.size() < 2) continue;
             const Tensor given(operation, 0);
@@ -131,11 +132,11 @@ private:
     const std::vector<Tensor>& given_;
     FreeNames names_;
     Replacement whole_;
-    ProductsApart result_;
+    Redeclared result_;
 };
 
 }  // namespace
 
-ProductsApart products_apart(const std::vector<Tensor>& outputs) { return Separation(outputs).run(); }
+Redeclared products_apart(const std::vector<Tensor>& outputs) { return Separation(outputs).run(); }
 
 }  // namespace tw::schedules

@@ -1,16 +1,11 @@
 // Sums of products that stand in one expression, as tensors of their own, so that each is a product of matrices.
 #pragma once
-#include <string>
 #include <vector>
 
-#include "dsl/tensor.h"
+#include "schedules/redeclared.h"
 
 namespace tw::schedules {
 
-struct ProductsApart {
-    std::vector<Tensor> outputs;     ///< each says what the one given in its place does, and has its name
-    std::vector<std::string> notes;  ///< for explain()
-};
 /// Of elements that are made of several sums, one of them at least a product that tensor cores can make, and of a sum
 /// of such products, which is taken as a sum for each:
 ///
@@ -19,6 +14,6 @@ struct ProductsApart {
 ///
 /// All but one product become tensors in front, over those axes that they depend on; what is left is made behind the
 /// last product. The order in which f32 is added changes; the declared sums of each product keep theirs.
-ProductsApart products_apart(const std::vector<Tensor>& outputs);
+Redeclared products_apart(const std::vector<Tensor>& outputs);
 
 }  // namespace tw::schedules

@@ -83,10 +83,10 @@ class Grouping {
 public:
     explicit Grouping(const std::vector<Tensor>& outputs) : outputs_(outputs), operations_(operations_of(outputs)) {}
 
-    SumsTogether run() {
+    Redeclared run() {
         for (const OperationRef& operation : operations_)
             if (auto sum = sum_of(operation, outputs_)) put(*sum);
-        SumsTogether result{outputs_, {}};
+        Redeclared result{outputs_, {}};
         if (std::ranges::all_of(groups_, [](const auto& group) { return group.size() == 1; })) return result;
         for (size_t g = 0; g < groups_.size(); ++g) declare(g, result.notes);
         for (Tensor& output : result.outputs) output = whole_.of(output);
@@ -199,6 +199,6 @@ private:
 
 }  // namespace
 
-SumsTogether sums_together(const std::vector<Tensor>& outputs) { return Grouping(outputs).run(); }
+Redeclared sums_together(const std::vector<Tensor>& outputs) { return Grouping(outputs).run(); }
 
 }  // namespace tw::schedules

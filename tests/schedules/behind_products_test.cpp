@@ -77,7 +77,7 @@ TEST(BehindProducts, WhatOneTensorAloneReadsIsNoTensor) {
     for (uint32_t trial = 0; trial < 24; ++trial) {
         SCOPED_TRACE(fmt::format("trial {} of seed {}", trial, seed));
         const Tensor y = DrawnChain(seed + trial).declare();
-        const BehindProducts behind = behind_products({y}, target("sm_90a"));
+        const Redeclared behind = behind_products({y}, target("sm_90a"));
         for (const auto& operation : operations_of(behind.outputs))
             EXPECT_TRUE(operation->is_input() || operation->name == y.name()) << operation->name;
         const Schedule s = choose_schedule({y}, target("sm_90a"));

@@ -113,7 +113,7 @@ TEST(ProductsApart, AreNoneOfWhatHasOneProductOrNone) {
         return sum(cast(f32, a(i, k)) * cast(f32, b(k, j)), k) + sum(x(i, l) * sum(x(i, k), k), l);
     });
     for (const Tensor& each : {one, none, nested}) {
-        const ProductsApart apart = products_apart({each});
+        const Redeclared apart = products_apart({each});
         EXPECT_TRUE(apart.outputs[0].same(each)) << to_string(*each.operation());
         EXPECT_TRUE(apart.notes.empty());
     }
