@@ -3,7 +3,8 @@
 
     bench/compare.py memory                       one suite with its own cases, bench/cases/memory.jsonl
     bench/compare.py gemm --cases FILE            with yours: JSON lines as in bench/cases/gemm.jsonl
-    bench/compare.py memory --cases bench/cases/memory-automatic.jsonl   kernels, and NAME_automatic: what they declare, scheduled by rule
+    bench/compare.py automatic                    kernels of gemm, gemm-kinds, gemm-fp32 and memory, as they are declared and
+                                                  scheduled by rule, against those that have the names; no PyTorch
     bench/compare.py gemm --random 40             shapes that are drawn; the seed is printed, --seed draws them again
     bench/compare.py conv --random 40 --tuned 8   and the best tiling that is found in 8 seconds beside the one taken
     bench/compare.py gemm --random 40 --dry-run compile   whether they compile, for sm_90a; needs no GPU; or a file's cases
@@ -28,6 +29,7 @@ import sys
 import time
 
 from harness import mirror, tuned
+from harness.automatic_suite import named_cases, run_automatic
 from harness.cases import KEYS, CaseError, default_file, read_cases
 from harness.gpu_suites import PEAKS, reason_without_gpu, run_accuracy, run_launch, run_suite
 from harness.host_suites import run_compile, run_emulator
@@ -38,6 +40,7 @@ from harness.report import Report
 from harness.train_suite import run_train
 
 GPU_SUITES = {**{suite: functools.partial(run_suite, suite) for suite in PEAKS}, "accuracy": run_accuracy,
+              "automatic": run_automatic,
               "launch": run_launch, "train": run_train}
 HOST_SUITES = {"compile": run_compile, "emulator": run_emulator}
 
@@ -91,6 +94,8 @@ def arguments():
 
 
 def cases_of(suite, options):
+    if suite == "automatic" and not options.cases:
+        return named_cases()
     if not options.random:
         cases = read_cases(suite, options.cases or default_file(suite))
     else:

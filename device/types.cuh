@@ -233,3 +233,11 @@ __device__ inline unsigned char to_u8(Float x) {
     const int whole = to_i32(x);
     return (unsigned char)(whole < 0 ? 0 : whole > 255 ? 255 : whole);
 }
+
+//: bit_cast common
+/// The value of another type that has the bits of this one.
+template <class To, class From>
+__device__ inline To bit_cast(From x) {
+    static_assert(sizeof(To) == sizeof(From), "as many bytes");
+    return *reinterpret_cast<To*>(&x);
+}

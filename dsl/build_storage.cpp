@@ -191,11 +191,25 @@ void TreeBuilder::prepare_storage(int stage, Prepared& p) {
                           .strides = {},
                           .role = local ? BufferNode::Role::Local : BufferNode::Role::Workspace,
                           .step = r.step};
-        if (state_.is_result(stage))
-            buffer.role = BufferNode::Role::Output, buffer.joined_from = shape_given(operation);
+        if (state_.is_result(stage)) {
+            buffer.role = BufferNode::Role::Output;
+            buffer.joined_from = shape_given(operation);
+            buffer.strides = strides_given(operation, o);
+        }
         if (buffer.role == BufferNode::Role::Workspace && is_copied_to_shared(stage)) space_rows(buffer);
         p.storage.buffers.push_back(std::make_shared<const BufferNode>(buffer));
     }
+}
+
+/// Of the output that this one of the operation's is; dense if empty.
+std::vector<Expr> TreeBuilder::strides_given(const Operation& operation, size_t output) const {
+    for (const auto& [out, strides] : state_.strides)
+        for (size_t k = 0; k < state_.result.size(); ++k) {
+            // A staged result's copy has one output, whichever output of the user's operation it copies.
+            const size_t own = operation.outputs.size() > 1 ? static_cast<size_t>(out.output()) : 0;
+            if (state_.outputs[k].same(out) && state_.result[k] == &operation && own == output) return strides;
+        }
+    return {};
 }
 
 /// The output's own, if what computes it has joined axes.

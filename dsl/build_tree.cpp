@@ -1,6 +1,7 @@
 // From what a schedule knows to its tree of loops and leaves.
 #include <algorithm>
 
+#include "dsl/check_overwrites.h"
 #include "dsl/check_turns.h"
 #include "dsl/mma.h"
 #include "dsl/remember_regions.h"
@@ -160,15 +161,46 @@ bool TreeBuilder::copies_inputs(int stage) const {
                                                 [](const ReadSite& site) { return site.read->operation->is_input(); });
 }
 
+/// What followers need of an input that the kernel overwrites is made in front, too.
+bool TreeBuilder::reads_overwritten(int stage) const {
+    if (state_.in_place.empty() || state_.is_result(stage)) return false;
+    auto sites = reads_of(record(stage).definition);
+    auto is_overwritten = [&](const ReadSite& site) {
+        return std::ranges::any_of(state_.in_place,
+                                   [&](const auto& pair) { return pair.second.operation() == site.read->operation; });
+    };
+    return std::ranges::any_of(sites, is_overwritten) &&
+           std::ranges::all_of(sites, [](const ReadSite& site) { return site.read->operation->is_input(); });
+}
+
+/// A follower that overwrites an input stands behind those that read that, unless one up to there needs it.
+void TreeBuilder::put_readers_first(std::vector<std::pair<int, Stmt>>& followers) const {
+    auto reads = [&](const std::pair<int, Stmt>& follower, const Tensor& tensor) {
+        return std::ranges::any_of(reads_of(record(follower.first).definition),
+                                   [&](const ReadSite& site) { return site.read->operation == tensor.operation(); });
+    };
+    for (const auto& [out, in] : state_.in_place) {
+        auto writes = followers.begin();
+        while (writes != followers.end() && record(writes->first).definition.operation != out.operation()) ++writes;
+        if (writes == followers.end()) continue;
+        auto behind = writes + 1;
+        for (auto each = behind; each != followers.end() && !reads(*each, out); ++each)
+            if (reads(*each, in)) behind = each + 1;
+        std::rotate(writes, writes + 1, behind);
+    }
+}
+
 /// What stands under a loop, in order, with the stage that it belongs to; `inner` is the owner's.
 std::vector<std::pair<int, Stmt>> TreeBuilder::parts_under(int loop, Stmt inner) {
     std::vector<std::pair<int, Stmt>> parts, others, after;
     for (int stage : order_) {
         if (record(stage).streams == loop) others.emplace_back(stage, member_part(stage));
         if (record(stage).attach != loop || record(stage).streams >= 0) continue;
-        auto& place = record(stage).after ? after : copies_inputs(stage) ? parts : others;
+        const bool is_first = copies_inputs(stage) || (record(stage).after && reads_overwritten(stage));
+        auto& place = is_first ? parts : record(stage).after ? after : others;
         place.emplace_back(stage, emit(stage));
     }
+    put_readers_first(after);
     parts.insert(parts.end(), others.begin(), others.end());
     const int owner = state_.loops[loop].stage;
     std::vector<Stmt> own;
@@ -329,6 +361,14 @@ void TreeBuilder::finish_tree() {
         for (size_t k = 0; k < state_.outputs.size(); ++k)
             if (state_.outputs[k].same(out))
                 tree_.in_place.emplace_back(tree_.outputs[k], input_buffer(in.operation()));
+    for (const auto& [out, in] : tree_.in_place) {
+        const std::string why = why_not_overwritten(tree_, out, in);
+        user_check(
+            why.empty(), where_,
+            "in_place({}, {}): {}; elements are safe that are read where they are overwritten, or before that by "
+            "the same block",
+            out->name, in->name, why);
+    }
     collect_parameters();
 }
 

@@ -38,7 +38,6 @@ public:
             if (!state_.stages[s].inlined) check_chosen_extents(static_cast<int>(s));
         for (size_t s = 0; s < state_.stages.size(); ++s)
             if (state_.stages[s].scan && !state_.stages[s].inlined) check_scan(state_, static_cast<int>(s), where_);
-        for (const auto& [out, in] : state_.in_place) check_in_place(out.name(), in.name());
     }
 
 private:
@@ -305,20 +304,6 @@ private:
                    "'{}' cannot live in global memory under loop '{}'; a copy in global memory is a kernel of its own: "
                    "stage(consumer, operand, Memory::Global)",
                    name(stage), loop(storage).name);
-    }
-
-    /// A copy of an overwritten input inside a kernel may hold elements of other blocks, which overwrite them
-    /// meanwhile.
-    void check_in_place(const std::string& out, const std::string& in) const {
-        for (const StageRecord& record : state_.stages) {
-            const StageDefinition& reader = record.definition;
-            if (record.inlined || record.attach < 0 || reader.operation->name == out) continue;
-            for (const ReadSite& site : reads_of(reader))
-                user_check(
-                    !site.read->operation->is_input() || site.read->operation->name != in, where_,
-                    "'{}' would read '{}' while '{}' overwrites it (in_place); leave out the copy or the in_place",
-                    reader.name, in, out);
-        }
     }
 
     const State& state_;

@@ -297,6 +297,10 @@ private:
         return to == Type::F32 ? a : compute(Op::RoundTypeS, a, 0, 0, to);
     }
 
+    int32_t node_value(const Bitcast& n, const Expr&, Type to) {
+        return compute(Op::Bits, value(n.a), static_cast<int32_t>(n.a.type()), 0, to);
+    }
+
     // Elements.
 
     int32_t node_value(const Read& n, const Expr& expr, Type type) { return element(n.indices, expr, type); }

@@ -130,6 +130,17 @@ Register generic_element(const CompiledExpr::ElementRead& read, const Register* 
     return to_register(value, p);
 }
 
+/// Of a register that holds `from`; of an f64 in the place of a narrower float, rounded to that.
+Register bits_of_register(Type to, Type from, Register given, Precision p) {
+    Value value{from, 0, 0};
+    switch (home_of(from, p)) {
+        case Home::Integer: value.integer = given.integer; break;
+        case Home::Single: value.real = static_cast<double>(given.single); break;
+        case Home::Double: value.real = from == Type::F64 ? given.real : round_to_type(from, given.real); break;
+    }
+    return to_register(bits_as(to, value), p);
+}
+
 }  // namespace
 
 Register CompiledExpr::run_register(const std::vector<Register>& slots) const {
@@ -249,6 +260,8 @@ Register CompiledExpr::run_register(const std::vector<Register>& slots) const {
             case Op::RoundTypeS: S(result) = round_single(type, S(a)); break;
             case Op::RoundTypeD: S(result) = static_cast<float>(round_to_type(type, D(a))); break;
             case Op::ItoNarrow: S(result) = static_cast<float>(convert(type, {Type::I64, 0, I(a)}).real); break;
+
+            case Op::Bits: r[result] = bits_of_register(type, static_cast<Type>(b), r[a], precision_); break;
 
             case Op::ReadS: S(result) = element<float>(reads_[static_cast<size_t>(a)], r); break;
             case Op::ReadBF16: {

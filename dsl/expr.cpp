@@ -341,6 +341,20 @@ Expr cast(Type type, const Operand& a) {
     return cast_unchecked(type, a.expr);
 }
 
+Expr bitcast(Type type, const Operand& a) {
+    const Type from = a.expr.type(a.where);
+    for (const Type each : {type, from})
+        user_check(each != Type::Bool && each != Type::TF32, a.where, "bitcast({}, {}): {} has no bits of its own; {}",
+                   name_of(type), to_string(a.expr), name_of(each),
+                   each == Type::Bool ? "use select(x, 1, 0)" : "use f32, which holds it");
+    user_check(bytes_of(type) == bytes_of(from), a.where,
+               "bitcast({}, {}): {} has {} bytes and {} has {}; cast to a type of as many bytes first, as in "
+               "bitcast(f32, cast(u32, x))",
+               name_of(type), to_string(a.expr), name_of(from), bytes_of(from), name_of(type), bytes_of(type));
+    if (type == from) return a.expr;
+    return make_expr(type, Bitcast{a.expr});
+}
+
 Expr round_to(Type type, const Operand& x) {
     check_float("round_to", x.expr, x.where);
     user_check(is_float(type), x.where, "round_to: {} is no float type; floor, ceil and round give whole numbers",

@@ -132,6 +132,10 @@ struct Select {
 struct Cast {
     Expr a;
 };
+/// The bits of `a`, taken for those of another type of as many bytes.
+struct Bitcast {
+    Expr a;
+};
 /// An element of a tensor. `guarded`: the indices may leave the tensor where an enclosing Select never evaluates it.
 struct Read {
     std::shared_ptr<const Operation> operation;
@@ -160,7 +164,7 @@ struct Reduce {
 
 struct ExprNode {
     using Kind = std::variant<IntConstant, FloatConstant, Variable, Unary, Binary, Fma, Select, Cast, Read, Load,
-                              Reduce, Exchange>;
+                              Reduce, Exchange, Bitcast>;
     Type type;
     Kind kind;
 };
@@ -249,6 +253,9 @@ Expr tanh_approx(const Operand& a);
 Expr erf(const Operand& a);
 Expr select(const Operand& condition, const Operand& yes, const Operand& no);
 Expr cast(Type type, const Operand& a);
+/// The number with the bits of `a`, of a type of as many bytes: f32, i32 and u32 among each other, f64 and i64, e4m3,
+/// e5m2, i8 and u8, f16 and bf16. Its gradient is zero.
+Expr bitcast(Type type, const Operand& a);
 /// x rounded to what a float type can hold, kept in its own type: cast(x's type, cast(type, x)).
 Expr round_to(Type type, const Operand& x);
 /// An f32 without the last 13 bits of its fraction: what a tensor core makes of f32 operands. See tf32 in

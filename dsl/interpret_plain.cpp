@@ -192,6 +192,16 @@ private:
     Column evaluate(const Cast& node, const Expr& expr, const Points& points) {
         return converted(expr.type(), numbers_of(node.a.type()), (*this)(node.a, points), points);
     }
+    Column evaluate(const Bitcast& node, const Expr& expr, const Points& points) {
+        const Type from = node.a.type(), held = numbers_of(from);
+        const Column values = (*this)(node.a, points);
+        Column result = pool_.take();
+        points.each([&](int lane) {
+            const Value bits = bits_as(expr.type(), convert(from, value_of(values[lane], held)));
+            result[lane] = number_of(convert(numbers_of(expr.type()), bits));
+        });
+        return result;
+    }
     Column converted(Type type, Type from, Column values, const Points& points) {
         const Type to = numbers_of(type);
         if (is_float(from) && to == Type::F64) return values;

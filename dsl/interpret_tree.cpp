@@ -219,14 +219,26 @@ struct TreeInterpreter::Compiled {
         for (const BufferRef& output : tree.outputs) {
             const Place& place = place_of(output);
             HostArray array = host_array(output->type, extents_of(declared_shape(*output), bindings));
-            auto unwritten = std::find(place.initialised.begin(), place.initialised.end(), 0);
-            if (unwritten != place.initialised.end())
-                throw_error(Error, "interpret: element {} of the output '{}' (shape {}) was never written",
-                            unwritten - place.initialised.begin(), output->name, indices_text(place.view.shape));
-            std::copy_n(reinterpret_cast<const std::byte*>(place.data.data()), array.bytes.size(), array.bytes.data());
+            copy_result(place, array);
             arrays.push_back(std::move(array));
         }
         return arrays;
+    }
+
+    /// Rows of the array are dense, those of the place as the output's strides have them.
+    static void copy_result(const Place& place, HostArray& array) {
+        const std::vector<int64_t>&strides = place.view.strides, &shape = place.view.shape;
+        const int64_t bytes = bytes_of(place.buffer->type);
+        const int64_t elements = static_cast<int64_t>(array.bytes.size()) / bytes;
+        for (int64_t element = 0; element < elements; ++element) {
+            int64_t at = 0, rest = element;
+            for (size_t d = shape.size(); d-- > 0; rest /= shape[d]) at += rest % shape[d] * strides[d];
+            if (!place.initialised[static_cast<size_t>(at)])
+                throw_error(Error, "interpret: element {} of the output '{}' (shape {}) was never written", element,
+                            place.buffer->name, indices_text(shape));
+            std::copy_n(reinterpret_cast<const std::byte*>(place.data.data()) + at * bytes, bytes,
+                        array.bytes.data() + element * bytes);
+        }
     }
 
     // Execution.

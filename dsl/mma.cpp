@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "dsl/edit.h"
+#include "dsl/scaled_product.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -19,10 +20,7 @@ struct Factors {
 };
 
 std::optional<Factors> factors_of(const Expr& update, const Expr& accumulator) {
-    if (const Fma* fma = update.as<Fma>(); fma && fma->c.same(accumulator)) return Factors{fma->a, fma->b};
-    const Binary* sum = update.as<Binary>();
-    if (!sum || sum->op != BinaryOp::Add) return {};
-    Expr term = sum->a.same(accumulator) ? sum->b : sum->b.same(accumulator) ? sum->a : Expr();
+    const Expr term = term_added(update, accumulator);
     const Binary* product = term.defined() ? term.as<Binary>() : nullptr;
     if (!product || product->op != BinaryOp::Mul) return {};
     return Factors{product->a, product->b};
@@ -78,8 +76,9 @@ private:
         require(sums, "it is no sum; tensor cores compute sums of products");
         auto factors = factors_of(definition_.update[0], definition_.accumulators[0]);
         require(factors && element_of(factors->a) && element_of(factors->b),
-                "its terms are no products of two elements; compute what stands around them in stages of their "
-                "own; windows that are padded come by stage(.., As::Matrix), before mma");
+                "its terms are no products of two elements, but for factors that all of them have; compute what stands "
+                "around them in stages of their own; windows that are padded come by stage(.., As::Matrix), before "
+                "mma");
     }
 
     void check_loops() const {
@@ -259,6 +258,27 @@ std::vector<std::string> notes_of_unit(const State& state, int stage) {
     return notes;
 }
 
+namespace {
+
+/// A factor that all terms of the sum have is no part of what the instruction multiplies: it stands behind the sum.
+void take_out_factor(State& state, StageDefinition& definition, int step) {
+    if (!definition.reducer || definition.update.size() != 1 ||
+        atomic_operation(*definition.reducer) != BinaryOp::Add || definition.finish.empty())
+        return;
+    const Expr& accumulator = definition.accumulators[0];
+    const Expr term = term_added(definition.update[0], accumulator);
+    const auto scaled = term.defined() ? scaled_product(term) : std::nullopt;
+    if (!scaled || equal(scaled->product(), term)) return;
+    definition.update[0] = contract(binary(BinaryOp::Add, accumulator, scaled->product()));
+    if (!scaled->scale.defined()) return;  // two signs
+    const Expr whole = binary(BinaryOp::Mul, accumulator, scaled->scale);
+    for (Expr& element : definition.finish) element = substitute(element, {{accumulator, whole}});
+    state.notes.push_back(fmt::format("[{}] the sum of '{}' is multiplied by {}, not each of its terms", step,
+                                      definition.name, to_string(scaled->scale)));
+}
+
+}  // namespace
+
 void Schedule::mma(const StageRef& ref, MatrixUnit unit, const MmaLoops& loops, std::source_location where) {
     Edit edit(state_, where);
     int stage = edit.stage(ref, "mma");
@@ -272,6 +292,7 @@ void Schedule::mma(const StageRef& ref, MatrixUnit unit, const MmaLoops& loops, 
                    record.definition.name, tw::to_string(unit), edit.state.loops[id].name,
                    edit.state.stages[edit.state.loops[id].stage].definition.name);
     record.mma = mma;
+    take_out_factor(edit.state, record.definition, edit.step);
     const Atom& atom = matching_atom(edit.state, stage, where);
     const bool rounds = !rounding_text(*record.definition.reducer).empty();
     edit.state.notes.push_back(fmt::format("[{}] '{}' is computed by {}{}", edit.step, record.definition.name,

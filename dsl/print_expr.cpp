@@ -180,6 +180,9 @@ struct Printer {
     Text operator()(const Cast& n) const {
         return {fmt::format("cast({}, {})", name_of(type), print(n.a).text), Primary};
     }
+    Text operator()(const Bitcast& n) const {
+        return {fmt::format("bitcast({}, {})", name_of(type), print(n.a).text), Primary};
+    }
     Text operator()(const Read& n) const {
         return {fmt::format("{}[{}]", output_text(*n.operation, static_cast<size_t>(n.output)), list(n.indices)),
                 Primary};

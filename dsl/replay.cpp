@@ -184,6 +184,11 @@ private:
         } else if (verb == "round_to") {
             Stage stage = next_stage();
             schedule_.round_to(stage, type(word()), where_);
+        } else if (verb == "strides") {
+            const StageRef out = operand();
+            std::vector<int64_t> strides(static_cast<size_t>(std::max(integer(), 0)));
+            for (int64_t& stride : strides) stride = large_integer();
+            schedule_.strides(out.tensor_, strides, where_);
         } else if (verb == "in_place") {
             StageRef out = operand(), in = operand();
             schedule_.in_place(out.tensor_, in.tensor_, where_);
@@ -243,6 +248,12 @@ private:
         return text;
     }
 
+    int64_t large_integer() {
+        int64_t value = 0;
+        words_ >> value;
+        user_check(words_, where_, "a number is missing");
+        return value;
+    }
     int integer() {
         int value = -2;
         words_ >> value;

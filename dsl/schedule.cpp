@@ -281,7 +281,8 @@ std::string Schedule::explain() const {
 
 bool Schedule::deterministic() const {
     return std::none_of(state_->stages.begin(), state_->stages.end(), [](const StageRecord& stage) {
-        return stage.definition.target && is_float(stage.definition.finish[0].type());
+        return stage.definition.target && stage.definition.combine == BinaryOp::Add &&
+               is_float(stage.definition.finish[0].type());
     });
 }
 

@@ -176,8 +176,12 @@ public:
     /// Stores the stage's elements as `type`, a narrower float: values change by that rounding, and readers see the
     /// rounded ones. explain() says so; check_output allows for it.
     void round_to(const StageRef& stage, Type type, TW_HERE);
-    /// `out` overwrites `in`: legal if each element is read only by the iteration that writes it.
+    /// `out` overwrites `in`: legal if each element is read by the iteration that writes it, or before that by the same
+    /// block, as rows are that it keeps, or by a kernel before.
     void in_place(const Tensor& out, const Tensor& in, TW_HERE);
+    /// Elements of the output lie so many elements apart, a dimension: it is a part of a larger array, some columns of
+    /// a matrix, say, and is bound to the address where that part begins. What lies between is not touched.
+    void strides(const Tensor& out, const std::vector<int64_t>& strides, TW_HERE);
 
     // C. Algebra.
     /// Reduces each iteration of the reduce loop apart: rfactor, split-K. The parts are a stage of their own, whose
@@ -185,10 +189,10 @@ public:
     /// with fresh loops. Returns the parts' stage.
     ///
     /// Combine::Atomic: the parts have no elements; each is combined atomically with the reduction's, which a kernel
-    /// before fills with the identity. For sums of f32, f64, i32, u32 and i64, and min and max of those integers.
+    /// before fills with the identity. For sums of f32, f64, i32, u32 and i64, and min and max of those but f64.
     ///
-    /// Of a scan (see running), along one of its loops: the parts' totals, a stage that scans them, and the scan within a
-    /// part, to whose elements what the parts before have together is added; all with fresh loops.
+    /// Of a scan (see running), along one of its loops: the parts' totals, a stage that scans them, and the scan within
+    /// a part, to whose elements what the parts before have together is added; all with fresh loops.
     Stage rfactor(const StageRef& reduction, Loop loop, Combine combine = Combine::Workspace, TW_HERE);
     /// Several reductions over the same terms in parts, along a reduce loop of the one named last. Where terms read
     /// another one's result r, those of a part read r of the part, and what has been reduced so is corrected by the

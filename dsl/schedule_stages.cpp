@@ -351,48 +351,4 @@ void Schedule::round_to(const StageRef& ref, Type type, std::source_location whe
                 fmt::format("round_to {} {}", stage, name_of(type)));
 }
 
-void Schedule::in_place(const Tensor& out, const Tensor& in, std::source_location where) {
-    Edit edit(state_, where);
-    State& state = edit.state;
-    user_check(in.defined(), where, "in_place: the input is an undefined tensor");
-    int stage = edit.stage(out, "in_place");
-    const StageDefinition& definition = state.stages[stage].definition;
-    bool listed = std::any_of(state.outputs.begin(), state.outputs.end(), [&](const Tensor& o) { return o.same(out); });
-    user_check(state.is_result(stage) && listed, where, "in_place({}, {}): '{}' is no output of the schedule",
-               out.name(), in.name(), out.name());
-    user_check(in.operation()->is_input(), where, "in_place({}, {}): '{}' is no input", out.name(), in.name(),
-               in.name());
-    user_check(in.type() == out.type() && in.rank() == out.rank() &&
-                   std::equal(in.shape().begin(), in.shape().end(), out.shape().begin(), equal) &&
-                   in.operation()->strides.empty(),
-               where, "in_place({}, {}): both must have one type, shape and dense rows", out.name(), in.name());
-    auto operations = operations_of(state.outputs);
-    user_check(std::find(operations.begin(), operations.end(), in.operation()) != operations.end(), where,
-               "in_place({}, {}): nothing here reads '{}'; name an input of the schedule", out.name(), in.name(),
-               in.name());
-    for (const auto& [taken_out, taken_in] : state.in_place)
-        user_check(!taken_out.same(out) && !taken_in.same(in), where, "in_place({}, {}): '{}' already overwrites '{}'",
-                   out.name(), in.name(), taken_out.name(), taken_in.name());
-    const auto joined = state.joined_inputs.find(in.operation().get());
-    const auto& read_as = joined == state.joined_inputs.end() ? in.operation() : joined->second;
-    for (const StageRecord& reader : state.stages) {
-        if (reader.inlined) continue;
-        for (const ReadSite& site : reads_of(reader.definition)) {
-            if (site.read->operation != read_as) continue;
-            bool own = &reader.definition == &definition && !site.in_update && !site.read->guarded &&
-                       site.read->indices.size() == definition.axes.size() &&
-                       std::equal(site.read->indices.begin(), site.read->indices.end(), definition.axes.begin(), equal);
-            user_check(own, where,
-                       "in_place({}, {}): '{}' reads '{}' elsewhere than at the element that it overwrites; only an "
-                       "elementwise use is safe",
-                       out.name(), in.name(), reader.definition.name, in.name());
-        }
-    }
-    state.in_place.emplace_back(out, in);
-    const HandleNames& names = state.handle_names;
-    edit.commit(fmt::format("s.in_place({}, {});", names.tensor(out.operation().get(), out.output()),
-                            names.tensor(in.operation().get(), in.output())),
-                fmt::format("in_place {} {}", saved_tensor(out), saved_tensor(in)));
-}
-
 }  // namespace tw

@@ -112,7 +112,8 @@ struct Schedule::State {
     std::vector<const Operation*> result;  ///< the operation that now writes each output
     std::vector<StageRecord> stages;
     std::vector<LoopRecord> loops;
-    std::vector<std::pair<Tensor, Tensor>> in_place;  ///< (output, input) that share memory
+    std::vector<std::pair<Tensor, Tensor>> in_place;            ///< (output, input) that share memory
+    std::vector<std::pair<Tensor, std::vector<Expr>>> strides;  ///< of outputs that are no dense arrays
     /// Of inputs with joined axes, what stages read instead.
     std::map<const Operation*, std::shared_ptr<const Operation>> joined_inputs;
     std::map<int, std::vector<RoleSpec>> roles;  ///< of the kernel of a stage

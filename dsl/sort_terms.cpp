@@ -25,6 +25,8 @@ constexpr int64_t least_of_a_block = 256, most_of_a_block = 1024, most_words = 1
 // Small tables are made by comparing, words x terms_of_a_block, and added up by as many comparisons as they have pairs
 // of words: each of both takes less than the launch of a kernel.
 constexpr int64_t most_words_of_small = 4096, most_comparisons_of_small = 1 << 24;
+// Tiny ones are not counted at all: what comes before an element is found by comparing all terms with it.
+constexpr int64_t most_comparisons_of_tiny = 1 << 22;
 constexpr int64_t elements_of_a_chunk = 256, most_of_one_chunk = 2048, most_chunks_beside = 512;
 constexpr int64_t threads = 256, threads_of_warps = 512;
 constexpr int64_t lanes = 32, lanes_of_ranks = 8, least_shared_terms = 64;
@@ -132,7 +134,9 @@ private:
         const Expr n = num_terms_, v = num_elements_;
         const Axis term = reduce_axis("u", n);
         if (!is_small_ || sorted_.size() > 1) declare_keys();
-        if (is_small_)
+        if (is_tiny())
+            offsets_ = declare("offsets", {v + 1}, [&](Point t) { return sum(cast(i32, key_at(term) < t[0]), term); });
+        else if (is_small_)
             declare_small_counts();
         else  // and a word for what counts for none
             counts_ = declare("counts", {simplify(v * blocks_ + 1)},
@@ -142,9 +146,9 @@ private:
             const Expr other = key_within(u[0] / terms_of_a_block_ * terms_of_a_block_ + in_block);
             return sum(cast(i32, other == key_at(u[0]) && in_block < u[0] % terms_of_a_block_), in_block);
         });
-        if (is_small_)
+        if (is_small_ && !is_tiny())
             declare_small_offsets();
-        else
+        else if (!is_small_)
             declare_offsets();
         order_ = declare("order", {n}, [&](Point p) {
             const Expr before =
@@ -152,6 +156,12 @@ private:
             const Expr place = cast(i64, before + rank_(term));
             return sum(select(key_at(term) < v && place == p[0], cast(i32, term), constant(i32, 0)), term);
         });
+    }
+
+    /// Whether all terms are one block, and few beside few elements.
+    bool is_tiny() const {
+        return is_small_ && is_constant(blocks_, 1) &&
+               *as_constant(num_terms_) * *as_constant(num_elements_) <= most_comparisons_of_tiny;
     }
 
     /// Of whole blocks of terms, if these have a number: none is -1.

@@ -178,7 +178,7 @@ std::optional<BinaryOp> atomic_operation(const ReducerNode& reducer) {
     Type type = reducer.combined[0].type();
     bool integer = type == Type::I32 || type == Type::U32 || type == Type::I64;
     bool adds = operation == BinaryOp::Add && (integer || type == Type::F32 || type == Type::F64);
-    bool picks = (operation == BinaryOp::Min || operation == BinaryOp::Max) && integer;
+    bool picks = (operation == BinaryOp::Min || operation == BinaryOp::Max) && (integer || type == Type::F32);
     return adds || picks ? operation : std::nullopt;
 }
 

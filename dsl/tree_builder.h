@@ -72,6 +72,7 @@ private:
     void prepare_storage(int stage, Prepared& p);
     static Region whole(const Operation& operation);
     std::vector<Expr> shape_given(const Operation& operation) const;
+    std::vector<Expr> strides_given(const Operation& operation, size_t output) const;
     void reserve_names();
     std::string buffer_name(int stage, size_t output);
 
@@ -93,6 +94,8 @@ private:
     Expr lower_extent(int loop);
     Expr lower_length(int stage, const Expr& length);
     bool copies_inputs(int stage) const;
+    bool reads_overwritten(int stage) const;
+    void put_readers_first(std::vector<std::pair<int, Stmt>>& followers) const;
     std::vector<std::pair<int, Stmt>> parts_under(int loop, Stmt inner);
     Stmt with_attached(int loop, Stmt inner);
     Stmt reduction(int stage, int outermost);

@@ -260,4 +260,11 @@ void store_element(const Value& value, void* bytes) {
     }
 }
 
+Value bits_as(Type to, const Value& value) {
+    internal_check(bytes_of(to) == bytes_of(value.type), "bits of {} as {}", name_of(value.type), name_of(to));
+    unsigned char bytes[sizeof(int64_t)] = {};
+    store_element(value, bytes);
+    return load_element(to, bytes);
+}
+
 }  // namespace tw

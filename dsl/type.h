@@ -53,6 +53,9 @@ int64_t wrap_to_type(Type type, int64_t integer);
 /// Conversion as `cast` does it: float to integer truncates toward zero (saturating, NaN to 0), like the hardware.
 Value convert(Type to, const Value& value);
 
+/// The number that the bits of another type of as many bytes are.
+Value bits_as(Type to, const Value& value);
+
 /// One element in memory, little-endian; `bytes` must hold bytes_of(type).
 Value load_element(Type type, const void* bytes);
 void store_element(const Value& value, void* bytes);

@@ -61,7 +61,7 @@ BinaryOp check_updates(const Edit& edit, int reduction, const std::string& asked
     user_check(
         operation, edit.where,
         "{}: no atomic operation combines by '{}' in {}; atomics add f32, f64, i32, u32 and i64, and take min and "
-        "max of those integers: use Combine::Workspace",
+        "max of those but f64: use Combine::Workspace",
         asked, definition.reducer->name, name_of(definition.reducer->identity[0].type()));
     user_check(!record.rounded || !stores_what_it_reduces(definition), edit.where,
                "{}: the elements of '{}' are rounded to {}, but atomics combine in {}; leave out the round_to, or use "

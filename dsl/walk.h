@@ -23,6 +23,7 @@ void for_each_child(const ExprNode& node, See&& see) {
                    [&](const Fma& n) { see(n.a), see(n.b), see(n.c); },
                    [&](const Select& n) { see(n.condition), see(n.yes), see(n.no); },
                    [&](const Cast& n) { see(n.a); },
+                   [&](const Bitcast& n) { see(n.a); },
                    [&](const Read& n) { see_all(n.indices); },
                    [&](const Load& n) { see_all(n.indices); },
                    [&](const Reduce& n) { see_all(n.values); },
@@ -68,6 +69,7 @@ Expr map_children(const Expr& expr, Change&& change) {
                               return rebuilt(Select{std::move(condition), std::move(yes), std::move(no)});
                           },
                           [&](const Cast& n) { return rebuilt(Cast{map(n.a)}); },
+                          [&](const Bitcast& n) { return rebuilt(Bitcast{map(n.a)}); },
                           [&](const Read& n) {
                               return rebuilt(Read{n.operation, n.output, map_all(n.indices), n.guarded});
                           },

@@ -197,6 +197,7 @@ struct EqualNodes {
         return pair(n.no, m.no) && pair(n.yes, m.yes) && pair(n.condition, m.condition);
     }
     bool operator()(const Cast& n) const { return pair(n.a, theirs<Cast>().a); }
+    bool operator()(const Bitcast& n) const { return pair(n.a, theirs<Bitcast>().a); }
     bool operator()(const Read& n) const {
         const Read& m = theirs<Read>();
         return n.operation == m.operation && n.output == m.output && n.guarded == m.guarded &&

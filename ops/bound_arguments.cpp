@@ -147,7 +147,7 @@ void BoundArguments::check_overlap(const codegen::KernelText& kernel) const {
     for (const codegen::TensorMapUse& use : kernel.maps) used.emplace_back(use.tensor, use.writes);
     for (const auto& [written, writes] : used)
         for (const auto& [other, unimportant] : used)
-            if (writes && !may_overlap(written, other) &&
+            if (writes && !may_overlap(written, other) && !lie_between_each_other(*written, *other) &&
                 share_bytes(buffers_.at(written.get()), buffers_.at(other.get())))
                 throw_error(
                     Error,
@@ -160,6 +160,23 @@ bool BoundArguments::may_overlap(const BufferRef& one, const BufferRef& other) c
     return one == other || std::any_of(tree_.in_place.begin(), tree_.in_place.end(), [&](const auto& pair) {
                return (pair.first == one && pair.second == other) || (pair.first == other && pair.second == one);
            });
+}
+
+/// Whether both are other columns of the same rows, as parts of a larger array are.
+bool BoundArguments::lie_between_each_other(const BufferNode& one, const BufferNode& other) const {
+    const std::vector<int64_t> strides = extents_of(one.strides, numbers_);
+    if (strides.empty() || bytes_of(one.type) != bytes_of(other.type)) return false;
+    const std::vector<int64_t> others = extents_of(other.strides, numbers_);
+    if (others.empty() || others[0] != strides[0] || strides[0] <= 0) return false;
+    auto bytes_of_row = [&](const BufferNode& node, std::vector<int64_t> own) {
+        std::vector<int64_t> shape = extents_of(node.shape, numbers_);
+        shape.erase(shape.begin()), own.erase(own.begin());
+        return span_elements(shape, own) * bytes_of(node.type);
+    };
+    const int64_t row = strides[0] * bytes_of(one.type);
+    const auto apart = static_cast<int64_t>(buffers_.at(&other).pointer() - buffers_.at(&one).pointer());
+    const int64_t behind = (apart % row + row) % row;
+    return behind >= bytes_of_row(one, strides) && row - behind >= bytes_of_row(other, others);
 }
 
 LaunchShape BoundArguments::shape_of(const codegen::KernelText& kernel) const {

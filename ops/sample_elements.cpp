@@ -246,6 +246,12 @@ private:
         return {convert(numbers_of(expr.type()), a.value), keeps ? a.slack : 0};
     }
 
+    /// Bits move by nothing that slack is a measure of.
+    Number evaluate(const Bitcast& node, const Expr& expr) {
+        const Number a = (*this)(node.a);
+        return {convert(numbers_of(expr.type()), bits_as(expr.type(), convert(node.a.type(), a.value)))};
+    }
+
     Number evaluate(const Select& node, const Expr&) {
         Number condition = (*this)(node.condition);
         const Expr &chosen = condition.value.integer ? node.yes : node.no,

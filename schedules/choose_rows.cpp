@@ -1,6 +1,7 @@
 #include "schedules/choose_rows.h"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -162,8 +163,10 @@ RowThreads kept_by_all(const RowGroup& group, RowThreads shape, const std::vecto
     constexpr int64_t threads = 1024, most_bytes = 160;  // of 256 in registers
     const int64_t elements = (group.columns + threads - 1) / threads;
     const bool divides = std::ranges::any_of(group.made, [](const OperationRef& each) { return divides_terms(*each); });
-    if (kept.empty() || divides || elements * bytes_of_registers(kept, shape.neighbours) > most_bytes ||
-        !has_registers(kept, elements, most_bytes))
+    // Of several reductions, the compiler keeps the floats that the first one makes for the next.
+    const int64_t bytes =
+        reductions_of(group) > 1 ? static_cast<int64_t>(sizeof(float)) : bytes_of_registers(kept, shape.neighbours);
+    if (kept.empty() || divides || elements * bytes > most_bytes || !has_registers(kept, elements, most_bytes))
         return shape;
     shape.threads = threads;
     shape.keep = true;
@@ -247,6 +250,8 @@ std::vector<RowSchedule> row_schedules(const RowGroup& group) {
     const bool stores_rows =
         std::ranges::any_of(group.results, [&](const OperationRef& each) { return has_columns(group, *each); });
     RowThreads threads = threads_of(group, vectors, elements);
+    if (const auto rows = count_of(group.rows))  // of no more rows than there are: nobody repeats one
+        threads.rows = std::min(threads.rows, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(*rows))));
     std::vector<RowSchedule> found;
     // What few threads hold whole needs no corrections on the way, and few steps to combine their parts.
     constexpr int64_t threads_of_warp = 32;

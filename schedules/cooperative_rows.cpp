@@ -265,6 +265,7 @@ void schedule_cooperative_rows(Schedule& s, const std::vector<Tensor>& results, 
             shared.push_back(stage);
     };
     share(last);
+    auto is_number_of_row = [&](const Stage& stage) { return !along_columns.contains(stage.id); };
     for (Stage stage : stages) {
         if (stage.id == last.id) continue;
         if (stored.contains(stage.id)) {
@@ -272,7 +273,8 @@ void schedule_cooperative_rows(Schedule& s, const std::vector<Tensor>& results, 
             share(stage);
         } else if (s.data_loops(stage).empty()) {
             schedule_block_reduction(s, stage, shape.threads, shape.neighbours);
-        } else if (!s.reduces(stage) && (!shape.keep || s.readers(stage).size() == 1)) {
+        } else if (!s.reduces(stage) && !(is_number_of_row(stage) && reads_by_data(s, stage)) &&
+                   (!shape.keep || s.readers(stage).size() == 1)) {
             s.inline_stage(stage);
         } else {
             s.at(stage, row);

@@ -291,4 +291,12 @@ double cost_of(const Elements& elements, const ElementAccess& access, int64_t ve
     return cost / static_cast<double>(samples * vector);
 }
 
+bool is_chosen_by_data(const Read& read) {
+    return std::ranges::any_of(read.indices, [](const Expr& index) {
+        bool reads = false;
+        visit(index, [&](const Expr& e) { reads = reads || e.as<Read>(); });
+        return reads;
+    });
+}
+
 }  // namespace tw::schedules

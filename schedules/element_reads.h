@@ -34,6 +34,9 @@ std::optional<Elements> elements_of(const Schedule& s, Stage stage);
 /// by vectors of four, 33 where each element is in another line. A few warps are taken for all.
 double cost_of(const Elements& elements, const ElementAccess& access, int64_t vector);
 
+/// Whether elements of tensors choose which one is read.
+bool is_chosen_by_data(const Read& read);
+
 /// Elements of the buffer; nothing if they depend on named sizes.
 std::optional<int64_t> size_of(const BufferNode& buffer);
 

@@ -117,13 +117,13 @@ Declared cross_entropy_both(int64_t rows, int64_t columns) {
     const Tensor largest = compute("largest", {rows}, [&](Expr i) { return reduce_max(element(i, k), k); });
     auto power = [&](const Expr& i, const Expr& j) { return exp2((element(i, j) - largest(i)) * std::numbers::log2e); };
     const Tensor total = compute("total", {rows}, [&](Expr i) { return sum(power(i, k), k); });
-    const Tensor loss =
-        compute("loss", {rows}, [&](Expr i) { return largest(i) + log(total(i)) - element(i, label(i)); });
+    const Tensor hit = compute("hit", {rows}, [&](Expr i) { return element(i, label(i)); });
+    const Tensor loss = compute("loss", {rows}, [&](Expr i) { return largest(i) + log(total(i)) - hit(i); });
     const Tensor dlogits = compute("dlogits", {rows, columns}, [&](Expr i, Expr j) {
-        const Expr hit = select(cast(i32, label(i)) == cast(i32, j), 1.0, 0.0);
-        return cast(bf16, (power(i, j) / total(i) - hit) * (1.0 / static_cast<double>(rows)));
+        const Expr target = select(cast(i32, label(i)) == cast(i32, j), 1.0, 0.0);
+        return cast(bf16, (power(i, j) / total(i) - target) * (1.0 / static_cast<double>(rows)));
     });
-    return {{dlogits, loss}};
+    return {{dlogits, loss}, {{dlogits, logits}}};
 }
 
 Declared embedding_with_places(int64_t positions, int64_t words, int64_t width, int64_t length) {

@@ -8,6 +8,7 @@
 #include "dsl/simplify.h"
 #include "dsl/stage.h"
 #include "schedules/declared_as.h"
+#include "schedules/element_reads.h"
 #include "schedules/joined_axes.h"
 #include "schedules/replace_tensors.h"
 #include "schedules/unit_product.h"
@@ -24,14 +25,6 @@ std::vector<const Read*> factors_in(const Expr& term) {
         if (read && (is_float(e.type()) || bytes_of(e.type()) == 1)) reads.push_back(read);
     });
     return reads;
-}
-
-bool is_chosen_by_data(const Read& read) {
-    return std::ranges::any_of(read.indices, [](const Expr& index) {
-        bool reads = false;
-        visit(index, [&](const Expr& e) { reads = reads || e.as<Read>(); });
-        return reads;
-    });
 }
 
 /// The axes, that one last along which most of the factors lie side by side.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "dsl/scaled_product.h"
 #include "dsl/simplify.h"
 #include "dsl/stage.h"
 #include "schedules/declared_as.h"
@@ -46,7 +47,7 @@ Expr sum_of_term(const Reduce& sum, const Expr& term) {
     return make_expr(term.type(), std::move(own));
 }
 
-/// sum(p + q) as sum(p) + sum(q), and so on: differences and negated terms too.
+/// sum(p + q) as sum(p) + sum(q), and so on: differences and negated terms too, and sum(s * p) as sum(p) * s.
 Expr sum_by_terms(const Reduce& sum, const Expr& term) {
     if (const Binary* pair = term.as<Binary>(); pair && (pair->op == BinaryOp::Add || pair->op == BinaryOp::Sub)) {
         const Expr a = sum_by_terms(sum, pair->a), b = sum_by_terms(sum, pair->b);
@@ -54,7 +55,10 @@ Expr sum_by_terms(const Reduce& sum, const Expr& term) {
     }
     if (const Unary* negated = term.as<Unary>(); negated && negated->op == UnaryOp::Negate)
         return make_expr(term.type(), Unary{UnaryOp::Negate, sum_by_terms(sum, negated->a)});
-    return sum_of_term(sum, term);
+    const auto scaled = scaled_product(term);
+    if (!scaled) return sum_of_term(sum, term);
+    const Expr products = sum_of_term(sum, scaled->product());
+    return scaled->scale.defined() ? binary(BinaryOp::Mul, products, scaled->scale) : products;
 }
 
 class Separation {
@@ -79,6 +83,11 @@ private:
         const std::vector<Expr> reductions = reductions_in(body);
         const auto last = std::find_if(reductions.rbegin(), reductions.rend(),
                                        [&](const Expr& each) { return is_product(tensor, each); });
+        if (reductions.size() == 1 && last != reductions.rend() && !equal(body, body_of(tensor))) {
+            result_.notes.push_back(
+                fmt::format("the sum of '{}' is multiplied by what all its terms are multiplied by", tensor.name()));
+            return declared_as(tensor, body);
+        }
         auto depends = [&](const Expr& reduction) { return !axes_of(tensor, reduction).empty(); };
         if (reductions.size() < 2 || last == reductions.rend() || !std::ranges::all_of(reductions, is_separable) ||
             !std::ranges::all_of(reductions, depends))
@@ -98,7 +107,7 @@ private:
         return declared_as(tensor, body);
     }
 
-    /// The body, with sums of several products taken as a sum for each.
+    /// The body, with sums of several products taken as a sum for each, and what multiplies all terms of one behind it.
     static Expr by_terms(const Tensor& tensor) {
         return transform(body_of(tensor), [&](const Expr& e) -> Expr {
             const Reduce* sum = e.as<Reduce>();
@@ -106,7 +115,8 @@ private:
             const Expr sums = sum_by_terms(*sum, sum->values[0]);
             const std::vector<Expr> own = reductions_in(sums);
             auto is_own = [&](const Expr& each) { return is_product(tensor, each); };
-            return own.size() > 1 && std::ranges::all_of(own, is_own) ? sums : Expr();
+            const bool changed = own.size() > 1 || !equal(sums, e);
+            return changed && !own.empty() && std::ranges::all_of(own, is_own) ? sums : Expr();
         });
     }
 

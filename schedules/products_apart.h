@@ -13,7 +13,8 @@ namespace tw::schedules {
 ///     real[i, j] = sum_k (ar[i, k] * br[k, j] - ai[i, k] * bi[k, j])
 ///
 /// All but one product become tensors in front, over those axes that they depend on; what is left is made behind the
-/// last product. The order in which f32 is added changes; the declared sums of each product keep theirs.
+/// last product. What multiplies all terms of a product, a sign, a constant or a scalar parameter, stands behind its
+/// sum. The order in which f32 is added changes; the declared sums of each product keep theirs.
 Redeclared products_apart(const std::vector<Tensor>& outputs);
 
 }  // namespace tw::schedules

@@ -62,10 +62,11 @@ private:
         return found;
     }
 
-    /// What has more elements than rows.
+    /// What has more elements than rows, and numbers of rows that data choose.
     void inline_elements() {
         for (const Stage& stage : made())
-            if (!holds(results_, stage) && !s_.reduces(stage) && s_.data_loops(stage).size() > rank_)
+            if (!holds(results_, stage) && !s_.reduces(stage) &&
+                (s_.data_loops(stage).size() > rank_ || reads_by_data(s_, stage)))
                 s_.inline_stage(stage);
     }
 

@@ -56,6 +56,7 @@ KEYS = {
                  {"keys": SIZE, "width": SIZE, "group": SIZE, "causal": FLAG, "type": TYPE, "outliers": OUTLIERS, "seed": SIZE}),
     "linear-cross-entropy": ({"rows": SIZE, "depth": SIZE, "vocabulary": SIZE},
                              {"type": TYPE, "parts": SIZE, "seed": SIZE}),
+    "automatic": BY_NAME,
     "memory": BY_NAME,
     "unknown": BY_NAME,
     "fused": BY_NAME,

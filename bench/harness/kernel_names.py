@@ -96,7 +96,7 @@ def of_linear_cross_entropy(case):
 ONE_EACH = {"gemm": of_gemm, "gemm-kinds": of_gemm, "gemm-fp32": lambda case: {"kernel": product_kernel(case)},
             "attention": of_attention, "attention-backward": of_attention_backward, "conv-fused": of_conv_fused,
             "linear-cross-entropy": of_linear_cross_entropy, "memory": lambda case: {},
-            "unknown": lambda case: {},
+            "unknown": lambda case: {}, "automatic": lambda case: {"kernel": f"{case['kernel']}_automatic"},
              "fused": lambda case: {"normal": "_linear_" in case["kernel"] or "_weight_" in case["kernel"]}}
 BY_PASS = {"conv": convolution_kernel, "depthwise": depthwise_kernel}
 

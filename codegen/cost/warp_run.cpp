@@ -349,6 +349,7 @@ private:
             if (is_float(cast->a.type()) || is_float(expr.type())) issue(1);
             return compute(cast->a);
         }
+        if (const Bitcast* bits = expr.as<Bitcast>()) return compute(bits->a);
         if (const Exchange* exchange = expr.as<Exchange>()) {
             issue(1);
             counts_.work.wavefronts += 1;

@@ -238,6 +238,12 @@ ExprPrinter::Text ExprPrinter::plain_text_of(const Expr& expr) {
                     "fma" + version_of(expr.type(), false));
     if (auto choice = expr.as<Select>()) return select(*choice);
     if (auto conversion = expr.as<Cast>()) return cast(expr.type(), conversion->a);
+    if (auto bits = expr.as<Bitcast>()) {
+        const std::string to = type(expr.type()), from = type(bits->a.type());
+        Text result = call(fmt::format("bit_cast<{}, {}>", to, from), {text_of(bits->a)}, "bit_cast");
+        result.wide = expr.type() == Type::I64;
+        return result;
+    }
     if (auto exchange = expr.as<Exchange>()) {
         std::string lane_bits = std::to_string(exchange->lane_bits);
         return call("shuffle_xor", {text_of(exchange->a), {lane_bits, kPrimary}});

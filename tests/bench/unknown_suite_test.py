@@ -1,10 +1,18 @@
-"""unknown_suite_test.py path/to/tw_bench path/to/tw: the suite of kernels that tw_bench loads."""
+"""unknown_suite_test.py path/to/tw_bench path/to/tw: suites of kernels scheduled by rule: those that tw_bench loads, and named ones."""
 import unittest
 from pathlib import Path
 
 from programs import compare, torch
+from harness.automatic_suite import named_cases
 from harness.cases import default_file, read_cases
 from harness.program import ProgramError, library_of
+
+
+class Automatic(unittest.TestCase):
+    def test_each_named_kernel_has_a_declaration_that_is_scheduled_by_rule(self):
+        done = compare("automatic", "--dry-run", "lower")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, f"automatic: {len(named_cases())} kernels, 0 refused")
 
 
 class Unknown(unittest.TestCase):

@@ -124,10 +124,10 @@ TEST(AtomicPartsErrors, OfRoundedElements) {
 TEST(AtomicPartsErrors, NameWhatToDo) {
     RowSums p;
     Axis k = reduce_axis("k", 30);
-    Tensor most = compute("most", {7}, [&](Expr j) { return reduce_max(p.x(k, j), k); });
+    Tensor most = compute("most", {7}, [&](Expr j) { return reduce_max(cast(f64, p.x(k, j)), k); });
     Schedule s({p.z, most}, target("sm_90a"));
     EXPECT_ERROR(s.rfactor(most, s.reduce(most), Combine::Atomic),
-                 "rfactor(most, k): no atomic operation combines by 'max' in f32; atomics add f32");
+                 "rfactor(most, k): no atomic operation combines by 'max' in f64; atomics add f32");
     auto [ko, ki] = s.split(s.reduce(p.y), 8, Tail::Mask);
     Stage parts = s.rfactor(p.y, ko, Combine::Atomic);
     EXPECT_ERROR(s.rfactor(parts, ki, Combine::Atomic), "'y_partial' already updates the elements of 'y' atomically");

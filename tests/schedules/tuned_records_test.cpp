@@ -185,8 +185,8 @@ TEST(TunedRecords, OfDeclarationsAreTaken) {
     for (const TunedRecord& record : parse_records(embedded_records(), "schedules/tuned/h200.jsonl"))
         if (is_of_declaration(record)) shipped.insert(record.kernel);
     const Target h200 = target("sm_90a");
-    for (const char* name : {"fused_cross_entropy_32768x50257", "fused_layernorm_backward_32768x768",
-                             "fused_rmsnorm_backward_32768x768"}) {
+    for (const char* name : {"fused_cross_entropy_32768x50257", "fused_cross_entropy_32768x50304",
+                             "fused_layernorm_backward_32768x768", "fused_rmsnorm_backward_32768x768"}) {
         const CatalogEntry& entry = *find_library_kernel(name);
         EXPECT_NE(entry.make(h200).explain().find("as tuned on NVIDIA H200: "), std::string::npos) << name;
         const Choices choices;

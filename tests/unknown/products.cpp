@@ -1,3 +1,4 @@
+#include "dsl/four_bits.h"
 #include "tests/unknown/computations.h"
 
 namespace tw::unknown {
@@ -61,8 +62,7 @@ std::vector<Tensor> four_bit_product(int64_t m, int64_t n, int64_t k, int64_t gr
     Tensor x = input("u", bf16, {m, k}), packed = input("packed", u8, {n, k / 2}),
            scale = input("scale", bf16, {n, k / group});
     Tensor w = compute("w", {n, k}, [&](Expr j, Expr t) {
-        Expr nibble = (cast(u32, packed(j, t / 2)) >> cast(u32, t % 2 * 4)) & 15;
-        return cast(bf16, (cast(f32, nibble) - 8) * cast(f32, scale(j, t / group)));
+        return cast(bf16, (cast(f32, u4(packed, {j, t})) - 8) * cast(f32, scale(j, t / group)));
     });
     Axis t = reduce_axis("t", k);
     return {compute("y", {m, n}, [&](Expr i, Expr j) { return cast(bf16, sum(product(x(i, t), w(j, t)), t)); })};
