@@ -7,6 +7,7 @@
                                                   scheduled by rule, against those that have the names; no PyTorch
     bench/compare.py gemm --random 40             shapes that are drawn; the seed is printed, --seed draws them again
     bench/compare.py conv --random 40 --tuned 8   and the best tiling that is found in 8 seconds beside the one taken
+    bench/compare.py memory --tuned 8             and NAME_automatic with the best choices of the rule that are found
     bench/compare.py gemm --random 40 --dry-run compile   whether they compile, for sm_90a; needs no GPU; or a file's cases
     bench/compare.py unknown                      computations of tests/unknown, which no rule knows by name, scheduled by rule
     bench/compare.py train                        steps of training, planned as one graph, beside eager and compiled ones
@@ -62,7 +63,7 @@ def arguments():
     parser.add_argument("--dry-run", choices=("lower", "compile"),
                         help=f"measures nothing: lowers or compiles the kernels, for {mirror.ARCH}")
     parser.add_argument("--tuned", metavar="SECONDS", type=seconds,
-                        help=f"for each case: times the best tiling that tw tune finds, too; of {', '.join(tuned.SUITES)}")
+                        help=f"for each case: times the best that tw tune finds, a tiling or choices of the rule, too; of {', '.join(tuned.SUITES)}")
     parser.add_argument("--json", metavar="FILE", help="writes a line of JSON a case")
     parser.add_argument("--program", metavar="PATH", help="tw_bench, if it is not in build/ or carry/")
     parser.add_argument("--rounds", type=int,

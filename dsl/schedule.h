@@ -309,7 +309,7 @@ public:
     /// The loop nest.
     std::string to_string() const;
     void print() const;
-    /// What floats may differ by: reorderings of reductions, and every default taken so far.
+    /// What floats may differ by, reorderings of reductions, and defaults taken so far; build(s).explain() has times.
     std::string explain() const;
     /// Whether equal inputs give equal bits: false once floats are added atomically.
     bool deterministic() const;

@@ -99,7 +99,7 @@ Inspection inspect(const Schedule& schedule) {
                       .costs = nest_costs(schedule.tree()),
                       .kernels = {},
                       .steps = schedule.trace_as_cpp(),
-                      .notes = program.explain()};
+                      .notes = program.notes()};
     for (const auto& operation : operations_of(schedule.outputs())) result.formulas += to_string(*operation) + "\n";
     std::vector<codegen::ThreadKernel> kernels = kernels_before_printing(schedule.tree(), schedule.target());
     internal_check(kernels.size() == program.kernels().size(), "{} kernels are printed, {} were seen",

@@ -6,6 +6,7 @@
 
 #include <fmt/ranges.h>
 
+#include "schedules/calibrated_speeds.h"
 #include "support/error.h"
 
 namespace tw {
@@ -112,6 +113,7 @@ Program Program::with_cuda(const std::string& kernel, const std::string& cuda, c
         for (size_t d = 0; d < 3; ++d) text.grid[d] = constant(text.grid[d].type(), (*launch.grid)[d]);
     text.threads = launch.threads.value_or(text.threads);
     text.shared_bytes = launch.shared_bytes.value_or(text.shared_bytes);
+    edited.given_.insert(kernel);
     edited.lowered_.notes.push_back(fmt::format("'{}' is of a text that was given ({})", kernel, place_text(where)));
     return edited;
 }
@@ -129,9 +131,23 @@ std::string Program::after(const std::string& pass) const {
     return text;
 }
 
-std::string Program::explain() const {
+std::string Program::notes() const {
     std::string text = schedule_notes_;
     for (const std::string& note : lowered_.notes) text += note + "\n";
+    return text;
+}
+
+std::string Program::explain() const {
+    std::string text = notes();
+    const codegen::DeviceSpeeds& speeds = schedules::calibrated_speeds(target_);
+    for (size_t k = 0; k < kernels().size(); ++k) {
+        const std::string& name = kernels()[k].name;
+        if (given_.contains(name)) continue;
+        const codegen::KernelPrediction time =
+            codegen::predict_kernel(name, predicted_.kernels[k].work, target_, speeds);
+        text +=
+            fmt::format("'{}': {:.4f} ms by the model of time, most of it {}\n", name, time.seconds * 1e3, time.bound);
+    }
     return text;
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,6 +38,10 @@ public:
     /// listing the passes if none has this name.
     std::string after(const std::string& pass) const;
     /// Defaults taken by the schedule and by codegen, in plain words.
+    std::string notes() const;
+    /// The notes, and a line for each kernel: how long it takes by the model of time, with the target's speeds where
+    /// they were calibrated (schedules/calibrated_speeds.h), and what takes most of that. Of a text that was given, the
+    /// model knows nothing.
     std::string explain() const;
     /// The same with another text of one kernel, which has its name, parameters and results: a printed kernel that was
     /// edited by hand, or one written anew. Nothing proves it: check what it computes (Runner::check). Throws Error if
@@ -67,6 +72,7 @@ private:
     std::vector<Step> trace_;
     std::map<std::string, std::string> declared_;  ///< where each tensor was, by name
     std::string schedule_notes_;
+    std::set<std::string> given_;  ///< kernels whose text with_cuda() took
 };
 
 /// Lowers the schedule; `seen`, if there is one, sees every kernel after each pass. Throws Error, citing the step, if a

@@ -40,6 +40,19 @@ bool may_have(const Computation& computation, const std::string& tiling) {
     return parse_convolution_tiling(tiling).has_value();
 }
 
+/// [["128x192x64g2s4r", 0.25], ..]; nothing where there are none.
+std::vector<TilingTime> times_in(const nlohmann::json& json, const std::string& where) {
+    std::vector<TilingTime> times;
+    if (!json.contains("measured")) return times;
+    for (const nlohmann::json& each : json.at("measured").get<nlohmann::json::array_t>()) {
+        if (!each.is_array() || each.size() != 2)
+            throw_error(Error, "{}: no record of the tuner (measured: {}); remove the line and tune that kernel again",
+                        where, each.dump());
+        times.push_back({each[0], each[1]});
+    }
+    return times;
+}
+
 TunedRecord record_in(const std::string& line, const std::string& where) try {
     nlohmann::json json = nlohmann::json::parse(line);
     TunedRecord record{.kernel = json.at("kernel"),
@@ -49,14 +62,18 @@ TunedRecord record_in(const std::string& line, const std::string& where) try {
                        .arch = json.at("arch"),
                        .version = json.at("version"),
                        .milliseconds = json.at("milliseconds"),
-                       .spread = json.at("spread")};
+                       .spread = json.at("spread"),
+                       .measured = times_in(json, where)};
     const auto [computation, has_tiling] = computation_of(record.kernel);
     if (has_tiling)
         throw_error(Error, "{}: '{}' tells its tiling; remove the line and tune the kernel of the name without it",
                     where, record.kernel);
-    if (!may_have(computation, record.tiling))
-        throw_error(Error, "{}: '{}' is no tiling of {}; remove the line and tune it again", where, record.tiling,
-                    record.kernel);
+    std::vector<std::string> tilings{record.tiling};
+    for (const TilingTime& time : record.measured) tilings.push_back(time.tiling);
+    for (const std::string& tiling : tilings)
+        if (!may_have(computation, tiling))
+            throw_error(Error, "{}: '{}' is no tiling of {}; remove the line and tune it again", where, tiling,
+                        record.kernel);
     return record;
 } catch (const nlohmann::json::exception& problem) {
     throw_error(Error, "{}: no record of the tuner ({}); remove the line and tune that kernel again", where,
@@ -113,13 +130,14 @@ std::string records_text(std::vector<TunedRecord> records) {
     auto by_name = [](const TunedRecord& x, const TunedRecord& y) { return x.kernel < y.kernel; };
     std::stable_sort(records.begin(), records.end(), by_name);
     std::string text;
-    for (const TunedRecord& r : records)
-        text +=
-            nlohmann::ordered_json{{"kernel", r.kernel},   {"tiling", r.tiling},    {"milliseconds", r.milliseconds},
-                                   {"spread", r.spread},   {"device", r.device},    {"arch", r.arch},
-                                   {"version", r.version}, {"schedule", r.schedule}}
-                .dump() +
-            "\n";
+    for (const TunedRecord& r : records) {
+        nlohmann::ordered_json json{{"kernel", r.kernel},  {"tiling", r.tiling}, {"milliseconds", r.milliseconds},
+                                    {"spread", r.spread},  {"device", r.device}, {"arch", r.arch},
+                                    {"version", r.version}};
+        for (const TilingTime& time : r.measured) json["measured"].push_back({time.tiling, time.milliseconds});
+        json["schedule"] = r.schedule;
+        text += json.dump() + "\n";
+    }
     return text;
 }
 

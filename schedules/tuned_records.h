@@ -10,6 +10,12 @@
 
 namespace tw::schedules {
 
+struct TilingTime {
+    std::string tiling;
+    double milliseconds = 0;  ///< the median
+
+    bool operator==(const TilingTime&) const = default;
+};
 struct TunedRecord {
     std::string kernel;       ///< a name without a tiling: "gemm_bf16_4096x4096x4096_tb", "convolution_bf16_..."
     std::string tiling;       ///< "128x192x64g2s4r", as behind _tile in a name
@@ -19,13 +25,17 @@ struct TunedRecord {
     std::string version;      ///< this library's
     double milliseconds = 0;  ///< one run takes: the median
     double spread = 0;        ///< the width of the middle half of the measurements, as a share of the median
+    /// What was measured beside it, itself among them, the fastest first: those found wrong are not there. Nothing in
+    /// records of versions that kept no times.
+    std::vector<TilingTime> measured = {};
 
     bool operator==(const TunedRecord&) const = default;
 };
 
 /// Reads lines of JSON; empty ones are passed over. Throws Error, which begins with `source` and the line's number,
 /// where one is no record, or has a product or a convolution (tensor_product_names.h, parse_convolution) with a tiling
-/// in its name or none that it can have. Other kernels' names and tilings are those of whoever tuned them.
+/// in its name or none that it can have, as the winner's or that of a time. Other kernels' names and tilings are those
+/// of whoever tuned them.
 std::vector<TunedRecord> parse_records(std::string_view text, const std::string& source);
 /// The lines, in the order of the kernels' names.
 std::string records_text(std::vector<TunedRecord> records);

@@ -143,6 +143,7 @@ TuneResult tune_choices(const Tunable& tunable, const std::shared_ptr<Device>& d
     result.measured.insert(result.measured.end(), apart.measured.begin(), apart.measured.end());
     std::ranges::stable_sort(result.measured, {}, &MeasuredTiling::milliseconds);
     result.skipped.insert(result.skipped.end(), apart.skipped.begin(), apart.skipped.end());
+    put_times_in_record(result);
     result.compile_seconds += apart.compile_seconds;
     result.measure_seconds += apart.measure_seconds;
     result.check_seconds += apart.check_seconds;

@@ -299,6 +299,7 @@ private:
             if (!candidate.problem.empty()) result.skipped.push_back({candidate.tiling, candidate.problem});
         if (!winner) running();  // throws
         result.record = record_of(*winner);
+        put_times_in_record(result);
         return result;
     }
 
@@ -351,6 +352,13 @@ void check_request(const Tunable& tunable, const std::shared_ptr<Device>& device
 }
 
 }  // namespace
+
+void put_times_in_record(TuneResult& result) {
+    result.record.measured.clear();
+    for (const MeasuredTiling& each : result.measured)
+        if (std::ranges::find(result.skipped, each.tiling, &SkippedTiling::tiling) == result.skipped.end())
+            result.record.measured.push_back(each);
+}
 
 TuneResult tune(const Tunable& tunable, const std::shared_ptr<Device>& device, const TuneOptions& options,
                 const ShowStep& show) {

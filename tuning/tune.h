@@ -25,10 +25,7 @@ struct TuneOptions {
 struct SkippedTiling {
     std::string tiling, reason;
 };
-struct MeasuredTiling {
-    std::string tiling;
-    double milliseconds;
-};
+using MeasuredTiling = schedules::TilingTime;
 struct TuneResult {
     schedules::TunedRecord record;         ///< the winner's, whose results are right
     std::string today;                     ///< the first of the tunable's tilings
@@ -37,6 +34,8 @@ struct TuneResult {
     std::vector<SkippedTiling> skipped;
     double compile_seconds = 0, measure_seconds = 0, check_seconds = 0;
 };
+/// Has the record hold the times of all that was measured but what is skipped, as it was found to be wrong.
+void put_times_in_record(TuneResult& result);
 /// Told of each step: "compile" or "measure", steps done, all steps, what comes next.
 using ShowStep = std::function<void(const std::string& phase, int64_t done, int64_t all, const std::string& next)>;
 

@@ -230,8 +230,8 @@ class CommandLine(unittest.TestCase):
             self.assertIn(message, done.stderr)
 
     def test_what_cannot_be_tuned_is_said(self):
-        self.assertIn("memory: tw tune has no space of its kernels", compare("memory", "--tuned", "3").stdout)
-        for suite in ("gemm", "conv"):
+        self.assertIn("launch: tw tune has no space of its kernels", compare("launch", "--tuned", "3").stdout)
+        for suite in ("gemm", "conv", "gemm-fp32", "memory"):
             self.assertNotIn("no space", compare(suite, "--tuned", "3").stdout)
 
 
@@ -269,8 +269,32 @@ class Tuned(unittest.TestCase):
                 self.assertRegex(self.side_of(ours, case["kernel"]).tiling, r"^(\d+x\d+x\d+w|halo)\d")
         self.assertTrue(tuned.has_space("conv", {}))
         self.assertFalse(tuned.has_space("conv", {"layout": "nchw"}))
-        self.assertFalse(tuned.has_space("memory", {}))
+        self.assertTrue(tuned.has_space("memory", {}))
+        self.assertFalse(tuned.has_space("attention", {}))
         self.assertEqual(Path(TW).resolve(), (Path(TW_BENCH).parent.parent / "tools" / "tw").resolve())
+
+
+    def test_the_best_choices_of_a_rule_become_a_side(self):
+        """tw tune keeps them where this side's tw_bench looks, and nowhere else."""
+        cases = with_kernels("gemm-fp32", [{"m": 24, "n": 40, "k": 33, "transpose_a": True}])
+        for kernel in (cases[0]["kernel"], "softmax_131x37", "softmax_131x37_automatic"):
+            with self.subTest(kernel), Program(TW_BENCH, "emulated") as ours, \
+                    mock.patch.object(tuned.subprocess, "run", wraps=tuned.subprocess.run) as run:
+                with mock.patch.object(Program, "ask", autospec=True, side_effect=Program.ask) as asked:
+                    side = tuned.TunedSide(ours, {"kernel": kernel, "tuned": 2.0}, {"kernel": kernel, "normal": True})
+                self.addCleanup(side.close)
+                name = kernel.removesuffix("_automatic") + "_automatic"
+                asked.assert_called_with(side.program, "prepare", normal=True, kernel=name)
+                self.assertEqual(run.call_args.args[0][1:3], ["tune", name])
+                for environment in (run.call_args.kwargs["env"], side.program.environment):
+                    self.assertEqual(environment["TW_CACHE_DIR"], side.cache.name)
+                self.assertRegex(side.tiling, r"^(rule|\S*[.]\w+=\S+( \S+)*)$")
+                self.assertGreater(side.burst(1), 0)
+                side.close()
+                self.assertFalse(Path(side.cache.name).exists())
+        with Program(TW_BENCH, "emulated") as ours:
+            with self.assertRaisesRegex(ProgramError, "tw tune: .*names no product on tensor cores"):
+                tuned.TunedSide(ours, {"kernel": "softmax_131", "tuned": 2.0}, {})
 
 
 @unittest.skipUnless(torch, "PyTorch is not on this machine")

@@ -37,7 +37,7 @@ TEST(Inspect, TellsWhatAProductNeeds) {
                                 to_string(*operations_of({c})[2]) + "\n");
     EXPECT_EQ(got.nest, s.to_string());
     EXPECT_EQ(got.steps, s.trace_as_cpp());
-    EXPECT_EQ(got.notes, build(s).explain());
+    EXPECT_EQ(got.notes, build(s).notes());
     EXPECT_EQ(got.costs[0].cost.flops, 2.0 * 64 * 32 * 48);
     ASSERT_EQ(got.kernels.size(), 1u);
     const KernelInspection& kernel = got.kernels[0];

@@ -8,12 +8,17 @@
 #include "ops/check.h"
 #include "ops/executable.h"
 #include "runtime/compile/compile.h"
+#include "schedules/calibrated_speeds.h"
+#include "schedules/plain_schedule.h"
+#include "tests/support/cache_folder.h"
 #include "tests/support/expect_error.h"
 
 namespace tw {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 struct Product {
     Tensor a = input("a", f32, {64, 48}), b = input("b", f32, {48, 32});
@@ -41,6 +46,34 @@ TEST(Program, HasTheTimeThatIsPredictedOfItsKernels) {
     ASSERT_EQ(program.predicted().kernels.size(), program.kernels().size());
     EXPECT_GT(program.predicted().seconds, 0);
     EXPECT_EQ(program.predicted().seconds, codegen::predict_time(program.tree(), program.target()).seconds);
+}
+
+/// A line for each kernel: as tw show has it, on a device as it was calibrated.
+TEST(Program, ExplainsWhatItsKernelsTakeAndWhatBoundsThem) {
+    const CacheFolder cache;
+    const Tensor x = input("x", f32, {1 << 20}),
+                 first = compute("first", {1 << 20}, [&](Expr i) { return x(i) * 2.0; });
+    const Tensor y = compute("y", {1 << 20}, [&](Expr i) { return first(i) + first(1048575 - i); });
+    const Program program = build(schedules::plain_schedule({y, first}, target("sm_90a")));
+    ASSERT_EQ(program.kernels().size(), 2u);
+    auto explains_all = [&] {
+        const codegen::Prediction time =
+            codegen::predict_time(program.tree(), program.target(), schedules::calibrated_speeds(program.target()));
+        std::string lines;
+        for (size_t k = 0; k < time.kernels.size(); ++k)
+            lines += fmt::format("'{}': {:.4f} ms by the model of time, most of it {}\n", program.kernels()[k].name,
+                                 time.kernels[k].seconds * 1e3, time.kernels[k].bound);
+        EXPECT_EQ(program.explain(), program.notes() + lines);
+        return lines;
+    };
+    EXPECT_THAT(explains_all(), HasSubstr("most of it blocks that begin"));
+    schedules::keep_speeds(program.target(), {.launch = 1e-2});
+    EXPECT_THAT(explains_all(), AllOf(HasSubstr("': 10.0"), HasSubstr("most of it launch")));
+
+    const codegen::KernelText& kernel = program.kernels()[0];
+    const std::string edited = program.with_cuda(kernel.name, kernel.cuda + "\n").explain();
+    EXPECT_THAT(edited, Not(HasSubstr("'" + kernel.name + "': ")));
+    EXPECT_THAT(edited, HasSubstr("'" + program.kernels()[1].name + "': "));
 }
 
 TEST(Program, SeveralOutputsHaveALineEach) {

@@ -55,6 +55,27 @@ TEST(TunedRecords, LinesRoundTrip) {
     EXPECT_TRUE(parse_records("", "here").empty());
 }
 
+/// Of the winner and of what was measured beside it; older lines have none.
+TEST(TunedRecords, TimesOfAllCandidatesRoundTrip) {
+    TunedRecord timed = record_of("gemm_bf16_64x64x64_tb", "128x192x64g2s4r");
+    timed.measured = {{"128x192x64g2s4r", 0.25}, {"64x192x64g1s4r", 0.30000000000000004}};
+    TunedRecord of_a_rule = record_of("y #12", "y.threads=64");
+    of_a_rule.measured = {{"y.threads=64", 1e-3}, {"rule", 2}};
+    const TunedRecord older = record_of("gemm_f16_64x64x64", "64x64x64w32x32s3r");
+    const std::string text = records_text({timed, older, of_a_rule});
+    EXPECT_EQ(parse_records(text, "here"), (std::vector{timed, older, of_a_rule}));
+    EXPECT_EQ(records_text({older}).find("measured"), std::string::npos);
+    const std::string line = records_text({timed});
+    for (const char* damaged : {"3", "\"rule\"", "[3]", "[[\"64x192x64g1s4r\"]]", "[[\"64x192x64g1s4r\",1,2]]",
+                                "[[\"64x192x64g1s4r\",\"1\"]]", "[[1,1]]", "null"}) {
+        const size_t begin = line.find("[["), end = line.find("]]") + 2;
+        const std::string changed = line.substr(0, begin) + damaged + line.substr(end);
+        EXPECT_ERROR(parse_records(changed, "h200.jsonl"), "h200.jsonl:1: no record of the tuner") << changed;
+    }
+    timed.measured[1].tiling = "12g";
+    EXPECT_ERROR(parse_records(records_text({timed}), "x"), "x:1: '12g' is no tiling of gemm_bf16_64x64x64_tb");
+}
+
 TEST(TunedRecords, ReplaceThoseOfTheSameProductAndDevice) {
     std::vector<TunedRecord> records;
     put_record(records, record_of("gemm_bf16_64x64x64_tb", "128x192x64g2s4r"));

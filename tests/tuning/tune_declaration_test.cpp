@@ -22,6 +22,7 @@ namespace {
 
 using schedules::choose_schedule;
 using schedules::picks_text;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -68,6 +69,10 @@ TEST_F(TuneDeclaration, TakesTheFastestAndKeepsIt) {
     EXPECT_THAT(tuned.text,
                 HasSubstr("1.0000 ms by y.threads=256, 2.00 times as fast as the rule (2.0000 ms); 9 measured"));
     EXPECT_THAT(tuned.text, HasSubstr("2.0000 ms  rule\n"));
+    const auto kept = kept_records(schedules::declaration_key({y}, "choose_schedule"));
+    ASSERT_EQ(kept.size(), 1u);
+    EXPECT_EQ(kept[0], tuned.result.record);
+    EXPECT_EQ(kept[0].measured, tuned.result.measured);
     // Equal declarations have it from now on, in this process as in others; others have not.
     EXPECT_EQ(choose_schedule({scaled()}, limits).save(), tuned.schedule.save());
     EXPECT_EQ(
@@ -157,6 +162,7 @@ TEST_F(TuneDeclaration, JoinsWhatIsFasterOfSeveralStages) {
         EXPECT_TRUE(asked.contains(both));
         EXPECT_EQ(picks_text(tuned.picks), together_is_faster ? both : of_z) << tuned.text;
         EXPECT_EQ(tuned.result.measured.size(), 25u) << tuned.text;
+        EXPECT_EQ(tuned.result.record.measured, tuned.result.measured);
     }
 }
 
@@ -195,6 +201,9 @@ TEST_F(TuneDeclaration, ProvesARuleOfOnesOwn) {
     ASSERT_EQ(tuned.result.skipped.size(), 1u);
     EXPECT_THAT(tuned.result.skipped[0].reason, HasSubstr("WRONG: 'y': max error"));
     EXPECT_THAT(tuned.text, HasSubstr("skipped  y.threads=32: WRONG"));
+    EXPECT_THAT(tuned.result.record.measured,
+                ElementsAre(schedules::TilingTime{"y.threads=128", 2}, schedules::TilingTime{"rule", 3},
+                            schedules::TilingTime{"y.threads=64", 3}));
     const Target limits = target("sm_90a");
     EXPECT_EQ(schedules::schedule_as_tuned({y}, limits, "own", own).save(), tuned.schedule.save());
     EXPECT_THAT(schedules::schedule_as_tuned({y}, limits, "another", own).explain(), Not(HasSubstr("as tuned")));
