@@ -244,16 +244,19 @@ private:
     }
     /// Whether a third group needs the one, and the other needs that.
     bool runs_between(int one, int other) const {
-        std::set<int> seen = behind(one);
-        seen.erase(other);
-        std::vector<int> open(seen.begin(), seen.end());
+        std::vector<bool> seen(groups_.size());
+        std::vector<int> open{one};
         while (!open.empty()) {
             const int group = open.back();
             open.pop_back();
-            for (int next : behind(group)) {
-                if (next == other) return true;
-                if (seen.insert(next).second) open.push_back(next);
-            }
+            for (int node : nodes(group))
+                for (int successor : successors_[static_cast<size_t>(node)]) {
+                    const int next = group_of(successor);
+                    if (next == other && group != one) return true;
+                    if (next == other || next == one || seen[static_cast<size_t>(next)]) continue;
+                    seen[static_cast<size_t>(next)] = true;
+                    open.push_back(next);
+                }
         }
         return false;
     }
