@@ -142,73 +142,73 @@ ThreadKernel tidied_to_threads(const Tree& tree, const Nest& tidy, const Target&
     return threads;
 }
 
-/// Nodes on the longest way down an expression of the tree.
-int depth_of(const Tree& tree) {
+/// Nodes on the longest way down an expression of the nest.
+int depth_of(const Nest& nest) {
     int depth = 0;
-    for (const Nest& nest : tree.nests)
-        map_exprs(nest.body, [&](const Expr& expr) {
-            depth = std::max(depth, tw::depth_of(expr));
-            return expr;
-        });
+    map_exprs(nest.body, [&](const Expr& expr) {
+        depth = std::max(depth, tw::depth_of(expr));
+        return expr;
+    });
     return depth;
 }
 
-/// Kernels, but for what lets them overlap, by the numbers of their nests.
-struct Threads {
-    std::vector<std::pair<size_t, ThreadKernel>> kernels;
-    std::vector<std::string> notes;
-};
-
-Threads make_all_threads(const Tree& tree, const Target& target, const LowerOptions& options) {
-    Threads result;
-    for (size_t n = 0; n < tree.nests.size(); ++n) {
-        const Nest tidy = tidied(tree.nests[n]);
-        if (computes_nothing(tidy)) continue;
-        ThreadKernel kernel = tidied_to_threads(tree, tidy, target, options, result.notes);
-        kernel = verified("make_threads", std::move(kernel), options);
-        for (const ThreadPass& pass : thread_passes) kernel = verified(pass.name, pass.run(kernel), options);
-        result.notes.insert(result.notes.end(), kernel.notes.begin(), kernel.notes.end());
-        verify_signals(kernel);
-        result.kernels.emplace_back(n, std::move(kernel));
-    }
+LoweredNest lowered(const Tree& tree, const Nest& nest, const Target& target, const LowerOptions& options) {
+    LoweredNest result;
+    const Nest tidy = tidied(nest);
+    if (computes_nothing(tidy)) return result;
+    ThreadKernel kernel = tidied_to_threads(tree, tidy, target, options, result.notes);
+    kernel = verified("make_threads", std::move(kernel), options);
+    for (const ThreadPass& pass : thread_passes) kernel = verified(pass.name, pass.run(kernel), options);
+    result.notes.insert(result.notes.end(), kernel.notes.begin(), kernel.notes.end());
+    verify_signals(kernel);
+    result.kernel = std::move(kernel);
     return result;
 }
 
-/// Whoever asks whether a schedule can be lowered, and then lowers it, has it done once: the last trees of this thread
+/// Whoever asks whether a schedule can be lowered, and then lowers it, has it done once: the last nests of this thread
 /// are remembered. They are told apart by what they are made of, which does not change and is kept.
 class Remembered {
 public:
-    const Threads& of(const Tree& tree, const Target& target, const LowerOptions& options) {
+    const LoweredNest& of(const Tree& tree, size_t n, const Target& target, const LowerOptions& options) {
         for (const Entry& entry : last_)
-            if (entry.target == target && is_same(entry.tree, tree)) return entry.threads;
-        constexpr size_t most = 4;
+            if (entry.target == target && is_same(entry, tree, tree.nests[n])) return entry.lowered;
+        LoweredNest made = lowered(tree, tree.nests[n], target, options);
+        constexpr size_t most = 16;
         if (last_.size() == most) last_.pop_front();
-        return last_.emplace_back(Entry{tree, target, make_all_threads(tree, target, options)}).threads;
+        return last_.emplace_back(Entry{tree, n, target, std::move(made)}).lowered;
     }
 
 private:
     struct Entry {
         Tree tree;
+        size_t nest;
         Target target;
-        Threads threads;
+        LoweredNest lowered;
     };
     /// Each step of a schedule makes all of its nests anew.
-    static bool is_same(const Tree& a, const Tree& b) {
-        return a.in_place == b.in_place && a.outputs == b.outputs && a.workspaces == b.workspaces &&
-               std::ranges::equal(a.nests, b.nests,
-                                  [](const Nest& x, const Nest& y) { return x.body.same(y.body) && x.name == y.name; });
+    static bool is_same(const Entry& entry, const Tree& tree, const Nest& nest) {
+        const Nest& known = entry.tree.nests[entry.nest];
+        return known.body.same(nest.body) && known.name == nest.name && entry.tree.in_place == tree.in_place &&
+               entry.tree.outputs == tree.outputs && entry.tree.workspaces == tree.workspaces;
     }
     std::deque<Entry> last_;
 };
 
-Lowered lower_all(const Tree& tree, const Target& target, const LowerOptions& options) {
+LoweredNest lowered_once(const Tree& tree, size_t nest, const Target& target, const LowerOptions& options) {
+    if (options.dump) return lowered(tree, tree.nests[nest], target, options);
     thread_local Remembered remembered;
-    const Threads threads =
-        options.dump ? make_all_threads(tree, target, options) : remembered.of(tree, target, options);
-    Lowered result{.kernels = {}, .notes = threads.notes};
-    for (const auto& [nest, lowered] : threads.kernels) {
-        ThreadKernel kernel = lowered;
-        if (nest < options.headers.size()) kernel.header = options.headers[nest];
+    return remembered.of(tree, nest, target, options);
+}
+
+Lowered lower_all(const Tree& tree, const Target& target, const LowerOptions& options) {
+    std::vector<LoweredNest> nests;
+    for (size_t n = 0; n < tree.nests.size(); ++n) nests.push_back(lowered_once(tree, n, target, options));
+    Lowered result;
+    for (size_t n = 0; n < nests.size(); ++n) {
+        result.notes.insert(result.notes.end(), nests[n].notes.begin(), nests[n].notes.end());
+        if (!nests[n].kernel) continue;
+        ThreadKernel kernel = std::move(*nests[n].kernel);
+        if (n < options.headers.size()) kernel.header = options.headers[n];
         if (options.printed) options.printed(kernel);
         kernel = verified(last_pass.name, last_pass.run(kernel), options);
         result.kernels.push_back(print_cuda(kernel));
@@ -233,8 +233,14 @@ ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& 
     return tidied_to_threads(tree, tidied(nest), target, options, notes);
 }
 
+LoweredNest lower_nest(const Tree& tree, size_t nest, const Target& target, const LowerOptions& options) {
+    return with_room_for(depth_of(tree.nests[nest]), [&] { return lowered_once(tree, nest, target, options); });
+}
+
 Lowered lower(const Tree& tree, const Target& target, const LowerOptions& options) {
-    return with_room_for(depth_of(tree), [&] { return lower_all(tree, target, options); });
+    int depth = 0;
+    for (const Nest& nest : tree.nests) depth = std::max(depth, depth_of(nest));
+    return with_room_for(depth, [&] { return lower_all(tree, target, options); });
 }
 
 }  // namespace tw::codegen

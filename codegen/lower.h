@@ -1,6 +1,7 @@
 // From a schedule's tree to CUDA text.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,14 @@ struct Lowered {
 
 /// All kernels of a schedule. Throws Error, citing the step, if a limit of the target is exceeded.
 Lowered lower(const Tree& tree, const Target& target, const LowerOptions& options = {});
+
+/// The kernel of one nest, before what lets it overlap with others, and the defaults taken; no kernel if it computes
+/// nothing. Throws Error as lower() does, which does not lower the nest again if it is asked soon.
+struct LoweredNest {
+    std::optional<ThreadKernel> kernel;
+    std::vector<std::string> notes;
+};
+LoweredNest lower_nest(const Tree& tree, size_t nest, const Target& target, const LowerOptions& options = {});
 
 /// Whom LowerOptions::dump shows kernels behind, in order.
 std::vector<std::string> pass_names();

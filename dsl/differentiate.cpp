@@ -64,7 +64,7 @@ public:
         : where_(where), names_(names_of_outer ? *names_of_outer : own_names_) {
         auto operations = operations_of({output});
         for (const auto& operation : operations) names_.insert(operation->name);
-        for (const Tensor& input : inputs) mark_needed(operations, input);
+        mark_needed(operations, inputs);
         given_[key_of(output)] = adjoint;
         for (size_t n = operations.size(); n-- > 0;)
             for (size_t o = 0; o < operations[n]->outputs.size(); ++o)
@@ -80,9 +80,10 @@ public:
     }
 
 private:
-    /// Only operations between an input and the output pass adjoints on.
-    void mark_needed(const std::vector<std::shared_ptr<const Operation>>& operations, const Tensor& input) {
-        needed_.insert(input.operation().get());
+    /// Only operations between an input and the output pass adjoints on; producers come first.
+    void mark_needed(const std::vector<std::shared_ptr<const Operation>>& operations,
+                     const std::vector<Tensor>& inputs) {
+        for (const Tensor& input : inputs) needed_.insert(input.operation().get());
         for (const auto& operation : operations)
             if (passes_adjoints(*operation)) needed_.insert(operation.get());
     }
@@ -105,7 +106,8 @@ private:
 
     std::string fresh_name(const std::string& wish) {
         std::string name = wish;
-        for (int n = 2; !names_.insert(name).second; ++n) name = fmt::format("{}_{}", wish, n);
+        int& next = next_number_.try_emplace(wish, 2).first->second;  // lower ones are taken
+        while (!names_.insert(name).second) name = fmt::format("{}_{}", wish, next++);
         return name;
     }
 
@@ -385,6 +387,7 @@ private:
     std::set<const Operation*> needed_;
     std::set<std::string> own_names_;
     std::set<std::string>& names_;
+    std::map<std::string, int> next_number_;  // of a name that is wished for again
     std::map<Key, Tensor> given_, finished_;
     std::map<Key, std::vector<Part>> parts_;
 };

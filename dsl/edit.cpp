@@ -25,7 +25,15 @@ std::string step_place(const std::source_location& where) {
     return asked == own ? own : asked + ", " + own;
 }
 
+thread_local int trees_later = 0;  // how many live
+
 }  // namespace
+
+void renew_tree(State& state, std::source_location where) {
+    if (!state.tree_is_old) return;
+    state.tree = cut_loops(state, build_tree(state, where), where);
+    state.tree_is_old = false;
+}
 
 Edit::Edit(std::unique_ptr<State>& target, std::source_location where)
     : state(*target), where(where), step(static_cast<int>(target->trace.size())), target_(target) {
@@ -37,8 +45,23 @@ void Edit::commit(const std::string& cpp, const std::string& saved) {
     refresh_regions(state, where);
     RememberRegions regions(state);
     check_lengths_alike(state, where);
-    state.tree = cut_loops(state, build_tree(state, where), where);
+    state.tree_is_old = true;
+    if (trees_later == 0) renew_tree(state, where);
     record(cpp, saved);
+}
+
+TreesLater::TreesLater() { ++trees_later; }
+TreesLater::~TreesLater() { --trees_later; }
+
+Schedule made_with_trees_later(const std::function<Schedule()>& make) {
+    try {
+        const TreesLater later;
+        Schedule made = make();
+        made.tree();
+        return made;
+    } catch (const Error&) {  // the step that is to blame is told by steps that build trees
+    }
+    return make();
 }
 
 void Edit::record(const std::string& cpp, const std::string& saved) {

@@ -48,6 +48,24 @@ private:
     std::string handles_;  // statements
 };
 
+/// While one lives, steps of this thread check what they do, but build no tree: Schedule::tree() does, when somebody
+/// asks for it. What building refuses is then told where the tree is asked for, and not if a later step has mended it.
+class TreesLater {
+public:
+    TreesLater();
+    ~TreesLater();
+    TreesLater(const TreesLater&) = delete;
+    TreesLater& operator=(const TreesLater&) = delete;
+};
+
+/// The same schedule as `make` gives, whose steps build one tree together instead of one each. `make` is called again,
+/// with trees for all, where that fails, so that errors are those of the steps; whatever it tries and may come back
+/// from has to ask for the tree.
+Schedule made_with_trees_later(const std::function<Schedule()>& make);
+
+/// The tree of the state as it is, if it was of another one.
+void renew_tree(Schedule::State& state, std::source_location where);
+
 /// Steps on each of a list that are one step of the trace: all or none.
 class ListStep {
 public:

@@ -124,7 +124,10 @@ Schedule::Schedule(Schedule&&) noexcept = default;
 Schedule& Schedule::operator=(Schedule&&) noexcept = default;
 Schedule::~Schedule() = default;
 
-const Tree& Schedule::tree() const { return state_->tree; }
+const Tree& Schedule::tree() const {
+    renew_tree(*state_, state_->step_where);
+    return state_->tree;
+}
 const Target& Schedule::target() const { return state_->target; }
 const std::vector<Step>& Schedule::trace() const { return state_->trace; }
 const std::vector<Tensor>& Schedule::outputs() const { return state_->outputs; }
@@ -134,12 +137,18 @@ std::vector<Type> Schedule::roundings() const {
         if (stage.rounded && copied_rounding(*state_, stage) != stage.rounded) types.push_back(*stage.rounded);
     return types;
 }
-std::string Schedule::to_string() const { return tw::to_string(state_->tree); }
+std::string Schedule::to_string() const { return tw::to_string(tree()); }
 void Schedule::print() const { fmt::print("{}", to_string()); }
 
 // Handles.
 
 Stage Schedule::operator[](const StageRef& ref) const {
+    const bool is_tensor = ref.tensor_.defined();
+    const int known = is_tensor ? state_->stage_of(ref.tensor_.operation().get()) : ref.stage_.id;
+    if (known >= 0 && known < static_cast<int>(state_->stages.size())) {
+        const Stage stage = state_->handle_of_stage(known);
+        if (is_tensor || (ref.stage_.origin && stage.origin == ref.stage_.origin)) return stage;
+    }
     Edit look(const_cast<Schedule&>(*this).state_, ref.where_);
     return state_->handle_of_stage(look.stage(ref, "operator[]"));
 }

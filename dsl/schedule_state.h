@@ -124,6 +124,7 @@ struct Schedule::State {
     HandleNames handle_names;                 ///< identifiers of the trace
     std::vector<std::string> notes;
     Tree tree;
+    bool tree_is_old = false;  ///< a step has been made since it was built: see TreesLater
 
     /// The stage that computes an operation, or -1 for inputs.
     int stage_of(const Operation* operation) const;

@@ -1,6 +1,7 @@
 #include "ops/attention.h"
 
 #include "dsl/differentiate.h"
+#include "dsl/edit.h"
 #include "dsl/own_schedule.h"
 #include "schedules/attention.h"
 #include "schedules/attention_backward.h"
@@ -68,13 +69,17 @@ tw::Tensor declared(const Tensors& in, bool causal) {
     const std::string name = causal ? "causal attention" : "attention";
     const Tensors made = with_schedule(
         name, in, [=](const Tensors& operands) { return forward(operands, causal); },
-        [=](const Tensors& operands, const Target& target) { return forward_schedule(operands, causal, target); });
+        [=](const Tensors& operands, const Target& target) {
+            return made_with_trees_later([&] { return forward_schedule(operands, causal, target); });
+        });
     const tw::Tensor lse = made[1];
     return with_gradient(made[0], in, [=](const tw::Tensor& o, const tw::Tensor& adjoint) {
         return with_schedule(
             name + " backward", {in[0], in[1], in[2], as_type(o.type(), adjoint), o, lse},
             [=](const Tensors& operands) { return backward(operands, causal); },
-            [=](const Tensors& operands, const Target& target) { return backward_schedule(operands, causal, target); },
+            [=](const Tensors& operands, const Target& target) {
+                return made_with_trees_later([&] { return backward_schedule(operands, causal, target); });
+            },
             ScheduleOf::Equivalent);  // which may keep adjoints of scores
     });
 }

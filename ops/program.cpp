@@ -27,16 +27,15 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 /// The comment on top of each kernel: every formula, the inputs with their shapes, and the steps that lines below cite.
-std::vector<std::string> header_of(const Schedule& schedule) {
+std::vector<std::string> header_of(const std::vector<Tensor>& outputs, const std::vector<Step>& trace) {
     std::vector<std::string> lines, inputs;
-    for (const auto& operation : operations_of(schedule.outputs())) {
+    for (const auto& operation : operations_of(outputs)) {
         if (operation->is_input())
             inputs.push_back(input_text(*operation));
         else
             for (const std::string& line : lines_of(to_string(*operation))) lines.push_back(line);
     }
     lines.push_back(fmt::format("inputs    {}", fmt::join(inputs, ", ")));
-    const std::vector<Step>& trace = schedule.trace();
     for (size_t s = 0; s < trace.size(); ++s)
         lines.push_back(fmt::format("{:<10}[{}] {}", s == 0 ? "schedule" : "", s, trace[s].text));
     return lines;
@@ -68,16 +67,26 @@ Program build(const Schedule& schedule, const SeePass& seen) {
     program.trace_ = schedule.trace();
     program.declared_ = places_of(schedule);
     program.schedule_notes_ = schedule.explain();
-    codegen::LowerOptions options;
-    options.headers.assign(program.tree_.nests.size(), header_of(schedule));
-    options.cite = cite_from(program.trace_);
-    options.dump = seen;
-    options.printed = [&](const codegen::ThreadKernel& kernel) {
-        program.predicted_.kernels.push_back(codegen::predict_kernel(kernel, program.target_));
-        program.predicted_.seconds += program.predicted_.kernels.back().seconds;
-    };
-    program.lowered_ = codegen::lower(program.tree_, program.target_, options);
+    program.outputs_ = schedule.outputs();
+    const CiteStep cite = cite_from(program.trace_);
+    if (seen) {
+        codegen::LowerOptions options;
+        options.cite = cite;
+        options.dump = seen;
+        codegen::lower(program.tree_, program.target_, options);
+    }
+    program.predicted_ = codegen::predict_time(program.tree_, program.target_, {}, cite);  // which lowers all kernels
     return program;
+}
+
+const codegen::Lowered& Program::lowered() const {
+    std::call_once(printed_->once, [&] {
+        codegen::LowerOptions options;
+        options.headers.assign(tree_.nests.size(), header_of(outputs_, trace_));
+        options.cite = cite_from(trace_);
+        printed_->lowered = codegen::lower(tree_, target_, options);
+    });
+    return printed_->lowered;
 }
 
 std::string Program::cuda() const {
@@ -89,7 +98,7 @@ std::string Program::cuda() const {
 Program Program::with_cuda(const std::string& kernel, const std::string& cuda, const EditedLaunch& launch,
                            std::source_location where) const {
     std::vector<std::string> names;
-    for (const codegen::KernelText& each : lowered_.kernels) names.push_back(each.name);
+    for (const codegen::KernelText& each : kernels()) names.push_back(each.name);
     const auto found = std::ranges::find(names, kernel);
     user_check(found != names.end(), where, "with_cuda: there is no kernel '{}'; there are [{}]", kernel,
                fmt::join(names, ", "));
@@ -104,7 +113,10 @@ Program Program::with_cuda(const std::string& kernel, const std::string& cuda, c
                "least 1 block, 1 thread and 0 bytes",
                kernel, fmt::join(grid, ", "), launch.threads.value_or(1), launch.shared_bytes.value_or(0));
     Program edited = *this;
-    codegen::KernelText& text = edited.lowered_.kernels[static_cast<size_t>(found - names.begin())];
+    edited.printed_ = std::make_shared<Printed>();
+    codegen::Lowered& lowered = edited.printed_->lowered;
+    std::call_once(edited.printed_->once, [&] { lowered = this->lowered(); });
+    codegen::KernelText& text = lowered.kernels[static_cast<size_t>(found - names.begin())];
     text.cuda = cuda;
     const size_t lines = lines_of(cuda).size();
     text.line_steps.assign(lines, -1);
@@ -114,7 +126,7 @@ Program Program::with_cuda(const std::string& kernel, const std::string& cuda, c
     text.threads = launch.threads.value_or(text.threads);
     text.shared_bytes = launch.shared_bytes.value_or(text.shared_bytes);
     edited.given_.insert(kernel);
-    edited.lowered_.notes.push_back(fmt::format("'{}' is of a text that was given ({})", kernel, place_text(where)));
+    lowered.notes.push_back(fmt::format("'{}' is of a text that was given ({})", kernel, place_text(where)));
     return edited;
 }
 
@@ -133,7 +145,7 @@ std::string Program::after(const std::string& pass) const {
 
 std::string Program::notes() const {
     std::string text = schedule_notes_;
-    for (const std::string& note : lowered_.notes) text += note + "\n";
+    for (const std::string& note : lowered().notes) text += note + "\n";
     return text;
 }
 

@@ -3,6 +3,8 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -30,8 +32,9 @@ struct EditedLaunch {
 class Program {
 public:
     /// The kernels in launch order. Fewer than the schedule's nests where one computes nothing.
-    const std::vector<codegen::KernelText>& kernels() const& { return lowered_.kernels; }
-    std::vector<codegen::KernelText> kernels() && { return std::move(lowered_.kernels); }
+    /// They are printed when they are asked for first: who looks at predicted() alone needs none.
+    const std::vector<codegen::KernelText>& kernels() const& { return lowered().kernels; }
+    std::vector<codegen::KernelText> kernels() && { return lowered().kernels; }
     /// All kernels' text, in launch order.
     std::string cuda() const;
     /// All kernels behind one pass of codegen, say "pipeline", as the text of its intermediate form. Throws Error
@@ -65,9 +68,15 @@ public:
 
 private:
     friend Program build(const Schedule& schedule, const SeePass& seen);
+    struct Printed {
+        std::once_flag once;
+        codegen::Lowered lowered;
+    };
+    const codegen::Lowered& lowered() const;
     Tree tree_;
     Target target_;
-    codegen::Lowered lowered_;
+    std::vector<Tensor> outputs_;
+    std::shared_ptr<Printed> printed_ = std::make_shared<Printed>();  ///< copies share it
     codegen::Prediction predicted_;
     std::vector<Step> trace_;
     std::map<std::string, std::string> declared_;  ///< where each tensor was, by name

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "codegen/lower.h"
+#include "codegen/cost/known_nests.h"
 #include "dsl/edit.h"
 #include "schedules/channels_last.h"
 #include "schedules/choose_elements.h"
@@ -74,7 +74,7 @@ public:
         for (const auto& operation : operations_of(outputs_))
             if (!operation->is_input()) tile(Tensor(operation, 0), best);
         if (auto found = choose_rows()) best = std::move(found);
-        if (!best) best = scheduled();
+        if (!best) best = made_with_trees_later([&] { return scheduled(); });
         for (const Tensor& result : moved_.results)
             notes_.push_back(fmt::format("'{}' {}", result.name(),
                                          is_turned(result)
@@ -280,8 +280,8 @@ private:
     /// and passes alone.
     std::optional<Schedule> lowered(bool is_on_units) {
         try {
-            Schedule s = scheduled();
-            codegen::lower(s.tree(), target_);
+            Schedule s = made_with_trees_later([&] { return scheduled(); });
+            codegen::counted_kernels(s.tree(), target_);
             return s;
         } catch (const Error& error) {
             if (is_on_units) refusal_ = error.what();

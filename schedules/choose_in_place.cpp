@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "dsl/edit.h"
 #include "schedules/choose.h"
 
 namespace tw::schedules {
@@ -16,8 +17,12 @@ Schedule overwriting(Schedule schedule, const Declared& declared) {
         };
         if (std::ranges::any_of(known, is_it)) continue;
         for (size_t k = 0; k < outputs.size(); ++k)
-            if (declared.outputs[k].same(out)) schedule.in_place(outputs[k], in);
+            if (declared.outputs[k].same(out)) {
+                const TreesLater later;
+                schedule.in_place(outputs[k], in);
+            }
     }
+    schedule.tree();
     return schedule;
 }
 

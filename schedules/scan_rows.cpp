@@ -73,7 +73,9 @@ std::optional<Loop> scanned_loop(const Schedule& s, Stage stage) {
     for (const Loop& loop : loops) {
         if (is_constant(s.extent(loop), 1)) continue;
         try {
-            Schedule(s).running(stage, loop);
+            Schedule trial = s;
+            trial.running(stage, loop);
+            trial.tree();
             return loop;
         } catch (const Error&) {  // steps alone decide what is a scan
         }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "codegen/cost/known_nests.h"
 #include "codegen/lower.h"
 #include "dsl/deep.h"
 #include "support/error.h"
@@ -37,7 +38,7 @@ void lower_kernels_of(const Schedule& s, const std::set<int>& stages) {
     const Tree& tree = s.tree();
     for (const Nest& nest : tree.nests) {
         const Contents contents = contents_of(nest, stages);
-        if (!contents.is_asked) continue;
+        if (!contents.is_asked || codegen::is_known_to_lower(tree, nest, s.target())) continue;
         std::vector<std::string> notes;
         with_room_for(contents.depth + of_places,
                       [&] { codegen::lower_to_threads(tree, nest, s.target(), {}, notes); });

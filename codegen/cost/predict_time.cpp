@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "codegen/cost/known_nests.h"
 #include "codegen/cost/lane_values.h"
-#include "codegen/lower.h"
 
 namespace tw::codegen {
 namespace {
@@ -99,14 +99,13 @@ double Prediction::statements() const {
     return all;
 }
 
-Prediction predict_time(const Tree& tree, const Target& target, const DeviceSpeeds& speeds) {
+Prediction predict_time(const Tree& tree, const Target& target, const DeviceSpeeds& speeds,
+                        const CiteStep& cite) {
     Prediction result;
-    LowerOptions options;
-    options.printed = [&](const ThreadKernel& kernel) {
-        result.kernels.push_back(predict_kernel(kernel, target, speeds));
+    for (const CountedKernel& kernel : counted_kernels(tree, target, cite)) {
+        result.kernels.push_back(predict_kernel(kernel.name, kernel.work, target, speeds));
         result.seconds += result.kernels.back().seconds;
-    };
-    lower(tree, target, options);
+    }
     return result;
 }
 

@@ -8,6 +8,7 @@
 
 #include "codegen/cost/count_work.h"
 #include "codegen/cost/device_speeds.h"
+#include "dsl/cite.h"
 #include "dsl/tree.h"
 
 namespace tw::codegen {
@@ -26,8 +27,10 @@ struct Prediction {
     double statements() const;
 };
 
-/// Named sizes are at their largest. Throws Error as lower() does.
-Prediction predict_time(const Tree& tree, const Target& target, const DeviceSpeeds& speeds = {});
+/// Named sizes are at their largest. Throws Error as lower() does. Nothing is printed, and nests that are known
+/// (known_nests.h) are not lowered.
+Prediction predict_time(const Tree& tree, const Target& target, const DeviceSpeeds& speeds = {},
+                        const CiteStep& cite = {});
 
 KernelPrediction predict_kernel(const ThreadKernel& kernel, const Target& target, const DeviceSpeeds& speeds = {});
 /// Of what was counted before, on another device.

@@ -1,12 +1,16 @@
 #include "ops/step/cut_step.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
+#include <optional>
 #include <queue>
 #include <set>
+#include <tuple>
 
 #include <fmt/ranges.h>
 
+#include "ops/step/read_texts.h"
 #include "support/error.h"
 
 namespace tw {
@@ -14,6 +18,7 @@ namespace {
 
 constexpr size_t most_nodes = 32;      // of a group: what rules look through grows with it
 constexpr double least_gain = 0.2e-6;  // seconds; the model knows no better
+constexpr double of_rounding = 1e-9;   // of a time: how far sums of the same kernels differ
 
 double bytes_in(const StepGraph& graph, const Tensor& tensor) {
     double bytes = bytes_of(graph.type_of(tensor));
@@ -149,17 +154,56 @@ private:
             return leave(one, other, "something has to run between them");
         Group both;
         std::ranges::merge(nodes(one), nodes(other), std::back_inserter(both));
-        const GroupSchedule &joined = schedule(both), &first = schedule(nodes(one)), &second = schedule(nodes(other));
+        const GroupSchedule &first = schedule(nodes(one)), &second = schedule(nodes(other));
         const double apart = first.seconds + second.seconds;
+        const std::optional<Alike> alike = alike_of(one, other);
+        if (alike && side_by_side_.contains(*alike)) return leave(one, other, apart, apart);
+        const GroupSchedule& joined = schedule(both);
         if (!joined.selection) return leave(one, other, joined.problem);
-        if (apart - joined.seconds < least_gain)
-            return leave(one, other,
-                         fmt::format("together {:.1f} us, apart {:.1f} us", joined.seconds * 1e6, apart * 1e6));
+        if (alike && std::abs(apart - joined.seconds) < of_rounding * apart) side_by_side_.insert(*alike);
+        if (apart - joined.seconds < least_gain) return leave(one, other, joined.seconds, apart);
         for (int node : nodes(one)) group_of_[static_cast<size_t>(node)] = other;
         groups_[static_cast<size_t>(one)].clear();
         groups_[static_cast<size_t>(other)] = std::move(both);
         return true;
     }
+    bool leave(int one, int other, double together, double apart) {
+        return leave(one, other, fmt::format("together {:.1f} us, apart {:.1f} us", together * 1e6, apart * 1e6));
+    }
+
+    /// A maker and a reader, as they are scheduled, and how the one's results are read by the other.
+    using Alike = std::tuple<const GroupSchedule*, const GroupSchedule*, std::string>;
+    /// Of a reader of many makers, as an optimizer's update of all parameters, equal makers whose results it reads
+    /// alike are alike: where the kernels of one stand beside its own as before, so do those of the others. None where
+    /// more ties the two together than results of the one.
+    std::optional<Alike> alike_of(int one, int other) {
+        const auto of_one = bytes_read(one);
+        for (const auto& [tensor, bytes] : bytes_read(other))
+            if (of_one.contains(tensor)) return {};
+        for (int node : nodes(other))
+            for (const Tensor& tensor : graph_.nodes[static_cast<size_t>(node)].made())
+                if (of_one.contains(key_of(tensor))) return {};
+        std::string how;
+        for (int node : nodes(one))
+            for (const Tensor& tensor : graph_.nodes[static_cast<size_t>(node)].made())
+                how += how_read(tensor, one, other);
+        return Alike{&schedule(nodes(one)), &schedule(nodes(other)), how};
+    }
+    std::string how_read(const Tensor& tensor, int one, int other) {
+        std::string how = graph_.is_result(tensor) ? "result\n" : "\n";
+        const auto readers = graph_.readers.find(key_of(tensor));
+        if (readers == graph_.readers.end()) return how;
+        bool leaves = false;
+        for (int reader : readers->second) {
+            leaves = leaves || (group_of(reader) != one && group_of(reader) != other);
+            if (group_of(reader) != other) continue;
+            const auto [texts, is_new] = read_texts_.try_emplace(reader);
+            if (is_new) texts->second = read_texts(graph_.nodes[static_cast<size_t>(reader)]);
+            how += texts->second[key_of(tensor)];
+        }
+        return how + (leaves ? "leaves\n" : "\n");
+    }
+
     /// Whether one has a part of a region that the other, or a node of it, is neither in nor makes a result of:
     /// together they could not be made again without what lies outside.
     bool crosses_region(int one, int other) const {
@@ -200,16 +244,19 @@ private:
     }
     /// Whether a third group needs the one, and the other needs that.
     bool runs_between(int one, int other) const {
-        std::set<int> seen = behind(one);
-        seen.erase(other);
-        std::vector<int> open(seen.begin(), seen.end());
+        std::vector<bool> seen(groups_.size());
+        std::vector<int> open{one};
         while (!open.empty()) {
             const int group = open.back();
             open.pop_back();
-            for (int next : behind(group)) {
-                if (next == other) return true;
-                if (seen.insert(next).second) open.push_back(next);
-            }
+            for (int node : nodes(group))
+                for (int successor : successors_[static_cast<size_t>(node)]) {
+                    const int next = group_of(successor);
+                    if (next == other && group != one) return true;
+                    if (next == other || next == one || seen[static_cast<size_t>(next)]) continue;
+                    seen[static_cast<size_t>(next)] = true;
+                    open.push_back(next);
+                }
         }
         return false;
     }
@@ -240,6 +287,8 @@ private:
     std::vector<int> group_of_;
     std::set<std::string> apart_;
     std::map<Group, const GroupSchedule*> known_;
+    std::map<int, std::map<TensorKey, std::string>> read_texts_;  // of nodes
+    std::set<Alike> side_by_side_;  // pairs that gain and lose nothing together
 };
 
 }  // namespace
