@@ -83,12 +83,13 @@ TunedRecord record_in(const std::string& line, const std::string& where) try {
 struct Tuned {
     Computation computation;
     std::string arch, tiling, device, version;
+    double milliseconds;
 };
 std::vector<Tuned> tuned_of(const std::vector<TunedRecord>& records) {
     std::vector<Tuned> tuned;
     for (const TunedRecord& record : records)
-        tuned.push_back(
-            {computation_of(record.kernel).computation, record.arch, record.tiling, record.device, record.version});
+        tuned.push_back({computation_of(record.kernel).computation, record.arch, record.tiling, record.device,
+                         record.version, record.milliseconds});
     return tuned;
 }
 
@@ -189,7 +190,8 @@ std::vector<TunedRecord> tuned_records_of(const std::string& kernel) {
                                  .schedule = {},
                                  .device = tuned.device,
                                  .arch = tuned.arch,
-                                 .version = tuned.version});
+                                 .version = tuned.version,
+                                 .milliseconds = tuned.milliseconds});
     return found;
 }
 
