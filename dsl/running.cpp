@@ -93,7 +93,7 @@ bool reads_inside(const StageDefinition& definition) {
     for (const Expr& update : definition.update)
         visit(update, [&](const Expr& e) {
             const Read* read = e.as<Read>();
-            for (size_t d = 0; read && !read->guarded && d < read->indices.size(); ++d)
+            for (size_t d = 0; read && d < read->indices.size(); ++d)  // also where what guards it holds for all others
                 inside = inside && prove(simplify(read->indices[d] >= 0)) == true &&
                          prove(simplify(read->indices[d] < read->operation->shape[d])) == true;
         });

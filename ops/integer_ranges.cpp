@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include "dsl/check_bindings.h"
 #include "dsl/integers.h"
@@ -35,6 +36,9 @@ public:
     explicit RangeFinder(const Bindings& numbers) : numbers_(numbers) {}
 
     void look_at(const Operation& operation) {
+        asked_.clear();
+        for (const Operation::Output& output : operation.outputs)
+            if (output.body.defined()) visit(output.body, [&](const Expr& expr) { look_for_conditions(expr); });
         for (const Operation::Output& output : operation.outputs)
             if (output.body.defined()) visit(output.body, [&](const Expr& expr) { look_at(expr, operation); });
     }
@@ -68,9 +72,30 @@ private:
     }
 
     void look_at(const Read& read) {
-        const int64_t beyond = read.guarded ? 1 : 0;
-        for (size_t d = 0; d < read.indices.size(); ++d)
+        for (size_t d = 0; d < read.indices.size(); ++d) {
+            const int64_t beyond = read.guarded && is_asked_for(read.indices[d]) ? 1 : 0;
             lies_within(read.indices[d], read.operation->shape[d], -beyond, beyond);
+        }
+    }
+
+    /// Notes which inputs' elements are compared with something else.
+    void look_for_conditions(const Expr& expr) {
+        const Binary* compared = expr.as<Binary>();
+        if (!compared || !is_whole(compared->a.type())) return;
+        if (compared->op != BinaryOp::Less && compared->op != BinaryOp::LessEqual) return;
+        steps_ = 0;
+        for (const Expr& side : {compared->a, compared->b})
+            for (const Linear::Term& term : linear(side).terms)
+                if (const Read* read = input_read(term.expr)) asked_.insert(read->operation.get());
+    }
+    /// Whether a condition may keep the index inside: what guards a read may ask for its other indices alone.
+    bool is_asked_for(const Expr& index) {
+        steps_ = 0;
+        const Linear sum = linear(index);
+        return std::ranges::all_of(sum.terms, [&](const Linear::Term& term) {
+            const Read* read = input_read(term.expr);
+            return !read || asked_.contains(read->operation.get());
+        });
     }
 
     void look_at_extent(const Expr& extent, const Operation& operation) {
@@ -277,7 +302,8 @@ private:
 
     const Bindings& numbers_;
     std::map<std::string, Bounds> bounds_;
-    mutable int steps_ = 0;  // taken for this index
+    std::set<const Operation*> asked_;  // of one operation: inputs, elements of which it compares
+    mutable int steps_ = 0;             // taken for this index
 };
 
 /// The least and the largest number of a type of integers.

@@ -71,7 +71,7 @@ std::optional<Loop> scanned_loop(const Schedule& s, Stage stage) {
     const std::vector<Loop> loops = s.all_loops(stage);
     if (!s.reduces(stage) || loops.size() < 2) return {};
     for (const Loop& loop : loops) {
-        if (is_constant(s.extent(loop), 1)) continue;
+        if (is_constant(s.extent(loop), 1) || is_constant(s.extent(loop), 0)) continue;
         try {
             Schedule trial = s;
             trial.running(stage, loop);

@@ -21,7 +21,7 @@ constexpr int64_t steps_of_tile = 4;               // of a warp, in registers
 // Instructions of warps: of looking at 32 terms, of a tile's elements without any, and of all parts of rows together.
 constexpr double of_a_search = 5, of_a_tile = 30, most_of_parts = 5e7;
 constexpr int64_t blocks_of_searches = 2112, most_turns = 8;  // sixteen for each multiprocessor of a large GPU
-constexpr int64_t stored_vector = 4;  // elements that a lane stores at once: sectors are whole
+constexpr int64_t stored_vector = 4;                          // elements that a lane stores at once: sectors are whole
 
 /// The tensor that the terms of y take along its last axis.
 std::optional<Tensor> terms_of(const Tensor& y) {
@@ -106,11 +106,18 @@ void schedule_searched(Schedule& s, const Stage& y, int64_t terms, int64_t rows,
     }
 }
 
+/// Whether the stage computes the tensor, which may have none: where it is inlined.
+bool computes(const Schedule& s, const Stage& stage, const Tensor& y) try {
+    return s[y].id == stage.id;
+} catch (const Error&) {
+    return false;
+}
+
 /// By accumulators for each row, if steps allow it.
 bool schedule_as_few_rows(Schedule& s, Stage stage, const std::vector<Tensor>& outputs, const ScatteredSizes& sizes) {
     for (const auto& operation : operations_of(outputs)) {
         const Tensor y(operation, 0);
-        if (operation->is_input() || s[y].id != stage.id) continue;
+        if (operation->is_input() || !computes(s, stage, y)) continue;
         const std::optional<Tensor> x = terms_of(y);
         return x && take_steps(s, stage,
                                [&](Schedule& trial) { schedule_few_rows(trial, y, *x, sizes, Combine::Workspace); });

@@ -14,6 +14,7 @@
 #include "runtime/driver/copy_bandwidth.h"
 #include "runtime/driver/timer.h"
 #include "support/error.h"
+#include "support/version.h"
 #include "tuning/check_results.h"
 
 namespace tw::tuning {

@@ -67,7 +67,8 @@ Summary fuzz_tilings(const FuzzOptions& options);
 Summary fuzz_convolutions(const FuzzOptions& options);
 
 /// Random computations (random_computation.h) as choose_schedule schedules them, as kernels. Computations are named
-/// after their last stages: "map", "reduction", "product", "window"; there are no steps.
+/// after their last stages: "map", "reduction", "product", "window", "scan", "scatter", or "gradient"; there are no
+/// steps.
 Summary fuzz_automatic(const FuzzOptions& options);
 
 /// The same with other choices than the rules have (schedules/choices.h), a few of each computation at random.

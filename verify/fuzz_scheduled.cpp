@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ops/check.h"
+#include "ops/integer_ranges.h"
 #include "support/error.h"
 #include "verify/case_result.h"
 #include "verify/fuzz_scheduled.h"
@@ -61,9 +62,11 @@ private:
         tell_({Message::Kind::Begin, number, current.text});
         try {
             current.schedule = proposal.schedule();
-            Bindings& bindings = current.launches.emplace_back(random_bindings(current.schedule->outputs(), 1));
+            const std::vector<Tensor>& outputs = current.schedule->outputs();
+            Bindings& bindings = current.launches.emplace_back(random_bindings(outputs, random.next()));
+            const auto deciding = integer_ranges(outputs, bindings);  // where something is read, or counts
             for (auto& [name, array] : bindings.inputs)
-                fill_integers(array, -kMostMagnitude, kMostMagnitude, random.next());
+                if (!deciding.contains(name)) fill_integers(array, -kMostMagnitude, kMostMagnitude, random.next());
         } catch (const std::exception& error) {
             current.schedule.reset();
             current.result.failure = current.text + "\n" + error.what();

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "dsl/declare_scan.h"
 #include "dsl/differentiate.h"
 #include "verify/problem_data.h"
 
@@ -31,7 +32,7 @@ struct Index {
 class Maker {
 public:
     /// `sums`: what reduces is a sum; gradients of maxima divide by how many terms are as large.
-    Maker(Random& random, bool sums) : random_(random), sums_(sums) {}
+    Maker(Random& random, bool sums, ByData by_data) : random_(random), sums_(sums), by_data_(by_data == ByData::Yes) {}
 
     const std::vector<Tensor>& inputs() const { return inputs_; }
 
@@ -39,12 +40,14 @@ public:
         RandomComputation result;
         for (int64_t left = stages; left > 0; --left) {
             const bool last = left == 1;
-            switch (random_.below(5)) {
+            switch (random_.below(by_data_ ? 7 : 6)) {
                 case 0:
                 case 1: result.kind = "map", made_.push_back(map(last)); break;
                 case 2: result.kind = "reduction", made_.push_back(reduction(last)); break;
                 case 3: result.kind = "product", made_.push_back(product(last)); break;
-                default: result.kind = "window", made_.push_back(window(last)); break;
+                case 4: result.kind = "scan", made_.push_back(scan(last)); break;
+                case 5: result.kind = "window", made_.push_back(window(last)); break;
+                default: result.kind = "scatter", made_.push_back(scatter(last)); break;
             }
         }
         for (const Tensor& tensor : made_)
@@ -72,6 +75,12 @@ private:
             axes.push_back({result.back(), extent});
         }
         return result;
+    }
+
+    static int64_t count_of(const std::vector<int64_t>& shape) {
+        int64_t count = 1;
+        for (int64_t extent : shape) count *= std::max<int64_t>(extent, 1);
+        return count;
     }
 
     // Reads.
@@ -104,12 +113,30 @@ private:
         return {constant(Type::I64, value), value};
     }
 
+    bool is_by_data() { return by_data_ && random_.chance(0.08); }
+    /// What data say, at some of the axes: it decides where something is read, or what something counts for.
+    Expr data_index(const Axes& axes) {
+        std::vector<Index> at;
+        int64_t elements = 1;
+        for (const auto& [axis, extent] : axes)
+            if (elements * extent <= most_elements && random_.chance(at.empty() ? 0.8 : 0.4)) {
+                at.push_back({axis, std::max<int64_t>(extent - 1, 0)});
+                elements *= std::max<int64_t>(extent, 1);
+            }
+        if (at.empty()) at.push_back(constant_index());
+        Shape shape;
+        std::vector<Operand> indices;
+        for (const Index& i : at) shape.emplace_back(i.last + 1), indices.emplace_back(i.value);
+        return cast(i64, input(name("at"), random_.chance(0.6) ? i32 : i64, shape).read(indices));
+    }
+
     /// Of an input that is as large as needed, or that ends before.
     Expr read_input(const Axes& axes) {
         const auto rank =
             static_cast<size_t>(random_.between(1, std::min<int64_t>(4, static_cast<int64_t>(axes.size()) + 1)));
         std::vector<Index> indices;
-        for (size_t d = 0; d < rank; ++d) indices.push_back(index(axes));
+        for (size_t d = 0; d < rank; ++d)
+            indices.push_back(is_by_data() ? Index{data_index(axes), random_.between(0, 70)} : index(axes));
         return read(indices, random_.pick(std::vector<Type>{f32, f32, bf16, f16, i8, i32}));
     }
     Expr read(std::vector<Index> indices, Type type, Type as = f32) {
@@ -138,7 +165,7 @@ private:
         for (const Expr& extent : stage.shape()) {
             const int64_t length = require_constant(extent);
             if (length == 0) return constant(f32, 1.0);
-            const Index i = fitting(axes, length);
+            const Index i = is_by_data() ? Index{data_index(axes), length - 1} : fitting(axes, length);
             if (i.last < length) {
                 at.emplace_back(i.value);
             } else if (random_.chance(0.5)) {
@@ -228,6 +255,67 @@ private:
         return stored(sums, last);
     }
 
+    /// Of all terms up to a place, from it on, or without it.
+    Tensor scan(bool last) {
+        std::vector<int64_t> shape = extents(static_cast<int>(random_.below(3)), random_.chance(0.3) ? 300 : 30);
+        const int64_t length =
+            random_.chance(0.4) ? random_.between(1, 260) : std::max<int64_t>(random_extent(random_, 64), 1);
+        while (count_of(shape) * length * length > 10 * most_points) *std::ranges::max_element(shape) /= 2;
+        const auto along = static_cast<size_t>(random_.below(static_cast<int64_t>(shape.size()) + 1));
+        shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(along), length);
+        const ScanOptions options{.exclusive = random_.chance(0.3), .reverse = random_.chance(0.3)};
+        return compute(name("c"), Shape(shape.begin(), shape.end()), [&](const std::vector<Expr>& own) {
+            Axes axes = ranged(own, shape);
+            const Axis j = reduce_axis(name("r"), length);
+            axes[along].axis = j;
+            const Expr a = leaf(axes), term = random_.chance(0.3) ? a * leaf(axes) : a;
+            return finished(scanned(term, j, own[along], options), ranged(own, shape), last);
+        });
+    }
+    Expr scanned(const Expr& term, const Axis& axis, const Expr& place, const ScanOptions& options) {
+        switch (sums_ ? 3 : random_.below(6)) {
+            case 0: return tw::scan(reduce_max, term, axis, place, options);
+            case 1: return tw::scan(reduce_min, term, axis, place, options);
+            case 2: return tw::scan(last_but_zeros(), {cast(f32, term)}, axis, place, options)[0];
+            default: return tw::scan(sum, term, axis, place, options);
+        }
+    }
+    /// In the order of its terms.
+    static Reducer last_but_zeros() {
+        return make_reducer(
+            "last_but_zeros", {constant(f32, 0.0)},
+            [](auto& a, auto& b) { return std::vector<Expr>{select(b[0] == constant(f32, 0.0), a[0], b[0])}; }, false);
+    }
+
+    /// y[.., row, ..] of the terms for which data say this row.
+    Tensor scatter(bool last) {
+        std::vector<int64_t> shape = extents(static_cast<int>(random_.below(3)), random_.chance(0.3) ? 300 : 30);
+        const auto along = static_cast<size_t>(random_.below(static_cast<int64_t>(shape.size()) + 1));
+        shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(along),
+                     random_.chance(0.3) ? random_.between(1, 200) : random_extent(random_, 64));
+        auto terms = extents(static_cast<int>(random_.between(1, 2)), 300);
+        for (int64_t& t : terms) t = std::max<int64_t>(t, 1);
+        while (count_of(shape) * count_of(terms) > 10 * most_points) *std::ranges::max_element(terms) /= 2;
+        return compute(name("d"), Shape(shape.begin(), shape.end()), [&](const std::vector<Expr>& own) {
+            Axes axes = ranged(own, shape), of_terms;
+            const auto reduced_axes = reduce_axes(terms, of_terms);
+            const Expr row = own[along];
+            axes.erase(axes.begin() + static_cast<std::ptrdiff_t>(along));
+            axes.insert(axes.end(), of_terms.begin(), of_terms.end());
+            const Expr counts = random_.chance(0.5) ? data_index(of_terms) == row : row == data_index(axes);
+            const Expr a = leaf(axes), term = random_.chance(0.3) ? a * leaf(axes) : a;
+            return finished(scattered(counts, term, reduced_axes), ranged(own, shape), last);
+        });
+    }
+    Expr scattered(const Expr& counts, const Expr& term, const std::vector<Axis>& axes) {
+        const double huge = 1e30;
+        switch (sums_ ? 2 : random_.below(6)) {
+            case 0: return reduce_max(select(counts, cast(f32, term), constant(f32, -huge)), axes);
+            case 1: return reduce_min(select(counts, cast(f32, term), constant(f32, huge)), axes);
+            default: return sum(select(counts, cast(f32, term), constant(f32, 0.0)), axes);
+        }
+    }
+
     int64_t side() { return random_.chance(0.4) ? 16 * random_.between(1, 8) : random_.between(1, 140); }
 
     /// c[.., i, j] = sum_k a[.., i, k] b[.., k, j], operands stored in any order of their dimensions.
@@ -298,7 +386,7 @@ private:
     }
 
     Random& random_;
-    bool sums_;
+    bool sums_, by_data_;
     std::vector<Tensor> made_, inputs_;
     int names_ = 0;
 };
@@ -306,10 +394,12 @@ private:
 }  // namespace
 
 RandomComputation random_computation(Random& random) { return random_computation(random, random.between(1, 4)); }
-RandomComputation random_computation(Random& random, int64_t stages) { return Maker(random, false).make(stages); }
+RandomComputation random_computation(Random& random, int64_t stages, ByData by_data) {
+    return Maker(random, false, by_data).make(stages);
+}
 
-RandomComputation random_gradients(Random& random) {
-    Maker maker(random, true);
+RandomComputation random_gradients(Random& random, ByData by_data) {
+    Maker maker(random, true, by_data);
     RandomComputation made = maker.make(1);
     const Tensor& y = made.outputs[0];
     std::vector<Tensor> inputs = maker.inputs();

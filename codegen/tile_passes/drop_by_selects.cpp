@@ -12,15 +12,29 @@ namespace {
 
 constexpr int most_makers = 4;  // one made of the other
 
+/// Whether the condition reads an element of an argument that may be none where the part does not hold.
+bool reads_beyond(const Expr& condition, const Expr& part) {
+    const std::vector<Expr> variables = variables_of(part);
+    bool beyond = false;
+    visit(condition, [&](const Expr& e) {
+        const Load* load = e.as<Load>();
+        if (!load || load->buffer->memory != Memory::Global) return;
+        for (const Expr& variable : variables) beyond = beyond || contains(e, variable);
+    });
+    return beyond;
+}
+
 /// The value where the part does not hold, with what registers hold written out, and what selects take there.
 Expr value_without(const Expr& value, const Expr& part, const std::vector<Expr>& held, const MakerOf& maker_of,
                    int makers = 0) {
     auto fails = [&](const Expr& condition) {  // with what is held, it would tell that the part does
-        return std::ranges::any_of(conjuncts_of(condition), [&](const Expr& own) {
+        for (const Expr& own : conjuncts_of(condition)) {
+            if (makers == 0 && reads_beyond(own, part)) return false;  // what fails behind it comes too late
             std::vector<Expr> known = held;
             known.push_back(own);
-            return follows_from_all(part, known);
-        });
+            if (follows_from_all(part, known)) return true;
+        }
+        return false;
     };
     return transform(value, [&](const Expr& e) -> Expr {
         if (const Select* select = e.as<Select>()) return fails(select->condition) ? select->no : Expr();

@@ -269,6 +269,25 @@ TEST_P(AccumulatorReductions, OfTriangles) {
     }
 }
 
+/// What a condition reads before the one that leaves a term out is read for that term, too: the mask stays with it.
+TEST_P(AccumulatorReductions, OfSelectsThatReadBeforeTheyAskKeepTheirMasks) {
+    for (const bool asks_first : {false, true}) {
+        const int64_t terms = 32 * between(0, 2) + between(4, 31);
+        const Tensor x = input("x", f32, {3}), place = input("place", i32, {terms});
+        const Axis r = reduce_axis("r", terms);
+        const Tensor y = compute("y", {11}, [&](Expr i) {
+            const Expr here = r < 3, counts = cast(i64, place(r)) == i;
+            return sum(select(asks_first ? here && counts : counts && here, padded(x, 0)(r), 0), r);
+        });
+        Schedule s({y}, device_target());
+        s.bind(s.split(s.reduce(y), 32, Tail::Mask)[1], thread);
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared(s, whole_numbers({y}, 1));
+        const bool no_mask = build(s).explain().find("selects leave terms out") != std::string::npos;
+        EXPECT_EQ(no_mask, asks_first) << s.trace_as_cpp();
+    }
+}
+
 /// A product with an element that selects make zero still reads the other one: the mask stays with which that is
 /// copied, or else was never stored.
 TEST_P(AccumulatorReductions, OfProductsWithCopiesThatMasksCut) {

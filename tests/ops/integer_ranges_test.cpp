@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "dsl/declare_scatter.h"
+#include "dsl/differentiate.h"
 #include "ops/check.h"
 #include "tests/support/expect_error.h"
 
@@ -77,6 +78,13 @@ std::vector<Case> cases() {
              return scatter("y", {12}, sum, {ids(t)}, table()(0, t), {t});
          },
          0, 12},
+        {"guarded for places alone",
+         [](Tensor ids) {  // d_scale[k] = sum_i select(i * 4 + k < 13, dy[i * 4 + k] * table[ids[i * 4 + k], 2], 0)
+             Tensor scale = input("scale", f32, {4}), dy = input("dy", f32, {13});
+             Tensor y = compute("y", {13}, [&](Expr i) { return scale(i % 4) * table()(ids(i), 2); });
+             return gradients(y, dy, {scale})[0];
+         },
+         0, 3},
         {"no rows",
          [](Tensor ids) {
              Tensor none = input("none", f32, {0});

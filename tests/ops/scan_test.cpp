@@ -93,6 +93,22 @@ TEST_P(Scans, AnyReducerAxisDirectionAndSchedule) {
 }
 
 // The gradient of a scan of sums is a scan that runs the other way: as whole numbers, and known as one.
+/// What a condition keeps in the tensor for all terms but the last one, which nobody counts.
+TEST_P(Scans, OfAllButOneTermReadNoOther) {
+    for (const bool reverse : {false, true}) {
+        const Tensor x = input("x", f32, {3, 113});
+        const Axis j = reduce_axis("j", 114);
+        const Tensor y = compute("y", {3, 114}, [&](Expr i, Expr t) {
+            const Expr term = padded(x, 0)(i, reverse ? j - 1 : Expr(j));
+            return scan(sum, term, j, t, {.exclusive = true, .reverse = reverse});
+        });
+        Schedule s({y}, device_target());
+        split_among_threads(s, s.running(y, s.loops<2>(y)[1]));
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared(s, whole_numbers({y}, 1));
+    }
+}
+
 TEST_P(Scans, GradientsAreScans) {
     for (int round = 0; round < 12; ++round) {
         const ScanOptions options{.exclusive = round % 2 == 1, .reverse = round / 2 % 2 == 1};

@@ -19,7 +19,7 @@ TEST(FuzzAutomatic, IsWhatIsDeclared) {
     expect_no_failures(summary.failures, options.seed);
     EXPECT_EQ(summary.cases, options.count);
     EXPECT_GT(summary.kernels, options.count * 9 / 10);
-    for (const char* kind : {"map", "reduction", "product", "window", "gradient"})
+    for (const char* kind : {"map", "reduction", "product", "window", "scan", "scatter", "gradient"})
         EXPECT_GT(summary.computations[kind], options.count / 20) << kind;
 }
 
