@@ -119,9 +119,9 @@ private:
         }
         put(-2), put(static_cast<int64_t>(buffer->type)), put(static_cast<int64_t>(buffer->memory));
         for (const int64_t each : numbers) put(each);
-        put(static_cast<int64_t>(buffer->role)), put(buffer->swizzle), put(buffer->alignment);
+        put(buffer->role == BufferNode::Role::Local), put(buffer->swizzle), put(buffer->alignment);
         put(buffer->is_barrier), put(buffer->below), put(buffer->is_counter);
-        steps_.push_back(buffer->step);
+        if (buffer->memory != Memory::Global) steps_.push_back(buffer->step);
         return buffers_[buffer.get()] = static_cast<int64_t>(buffers_.size());
     }
 

@@ -40,6 +40,16 @@ TEST(KnownNests, AreThoseOfOtherSchedulesWhateverTheirNames) {
     EXPECT_NE(build(alone).cuda().find("y["), std::string::npos) << build(alone).cuda();
 }
 
+/// An input, and what another kernel of the schedule has made, are read alike.
+TEST(KnownNests, ReadWhoeverMakesIt) {
+    const Tensor x = input("x", f32, {1000});
+    const Tensor y = compute("y", {1000}, [&](Expr i) { return x(i) - 5; });
+    const Tensor z = compute("z", {1000}, [&](Expr i) { return 2 * y(i) + 1; });
+    const Schedule both = spread({y, z});
+    ASSERT_EQ(both.tree().nests.size(), 2U);
+    EXPECT_EQ(codegen::nest_key(both.tree(), both.tree().nests[1]), first_key(spread({twice("z", "x", 1000)})));
+}
+
 TEST(KnownNests, DifferInAllThatLoweringGoesBy) {
     const Tensor x = input("x", f32, {1000});
     const Tensor y = compute("y", {1000}, [&](Expr i) { return 2 * x(i) + 1; });
