@@ -11,8 +11,8 @@ namespace {
 
 Expr zero_of(Type type) { return is_float(type) ? constant(type, 0.0) : constant(type, 0); }
 
-bool reads_memory(const std::vector<Expr>& conditions) {
-    return std::ranges::any_of(conditions, [](const Expr& condition) { return codegen::reads_memory(condition); });
+bool any_reads_memory(const std::vector<Expr>& conditions) {
+    return std::ranges::any_of(conditions, [](const Expr& condition) { return reads_memory(condition); });
 }
 
 /// The condition in the first iteration of the loop, if that holds wherever the condition does: of places below an end,
@@ -104,7 +104,7 @@ void choose_inside(OpTile& tile) {
         const Expr before = make_expr(store.to.buffer->type, Load{store.to.buffer, store.to.indices});
         store.value = select_unchecked(all_of(inner), guarding.guarded(store.value), before);
     }
-    if (!guarding.fits || reads_memory(inner)) return;
+    if (!guarding.fits || any_reads_memory(inner)) return;
     tile.stores = std::move(stores);
     tile.conditions = std::move(outer);
     tile.reads_ahead = true;
