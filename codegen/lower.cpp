@@ -105,9 +105,9 @@ void keep_first_of_each(std::vector<std::string>& notes) {
     std::erase_if(notes, [&](const std::string& note) { return !told.insert(note).second; });
 }
 
-/// Outputs that overwrite inputs share memory with them.
-std::vector<std::pair<Buffer, Buffer>> aliases_among(const std::vector<Buffer>& arguments, const Tree& tree) {
-    auto listed = [&](const Buffer& b) { return std::find(arguments.begin(), arguments.end(), b) != arguments.end(); };
+/// Outputs that overwrite inputs share memory with them, whether threads reach it by a pointer or as boxes.
+std::vector<std::pair<Buffer, Buffer>> aliases_among(const ThreadKernel& kernel, const Tree& tree) {
+    auto listed = [&](const Buffer& b) { return is_argument(kernel, b); };
     std::vector<std::pair<Buffer, Buffer>> result;
     for (const auto& [out, in] : tree.in_place)
         if (listed(out) && listed(in)) result.emplace_back(out, in);
@@ -136,7 +136,7 @@ ThreadKernel tidied_to_threads(const Tree& tree, const Nest& tidy, const Target&
     collect_notes(tiles, notes);
     ThreadKernel threads = make_threads(tiles, target, notes);
     threads.starts_early = target.has_programmatic_launch;
-    threads.aliases = aliases_among(threads.arguments, tree);
+    threads.aliases = aliases_among(threads, tree);
     check_arrays(threads, cite);
     check_occupancy(tiles, threads, target, cite, notes);
     return threads;

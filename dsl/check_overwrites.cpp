@@ -29,19 +29,27 @@ public:
     }
 
     std::vector<Site> loads, stores;
+    std::vector<std::pair<size_t, std::string>> lengths;  ///< nests, and their loops whose lengths the input decides
+
+    /// Whether the second leaf reads what the first one makes.
+    static bool makes(const Site& first, const Site& second) {
+        return std::ranges::any_of(first.leaf->stores,
+                                   [&](const StoreTo& kept) { return reads(*second.leaf, kept.buffer.get()); });
+    }
 
     /// Whether a leaf between, or the second one itself, reads what the first one keeps.
     bool uses(const Site& first, const Site& second) const {
         return std::ranges::any_of(leaves_, [&](const Site& each) {
-            if (each.order <= first.order || each.order > second.order) return false;
-            return std::ranges::any_of(first.leaf->stores,
-                                       [&](const StoreTo& kept) { return reads(*each.leaf, kept.buffer.get()); });
+            return each.order > first.order && each.order <= second.order && makes(first, each);
         });
     }
 
 private:
     void walk(const Stmt& stmt) {
         if (const For* loop = stmt.as<For>()) {
+            for_each_load(loop->extent, [&](const Load& load) {
+                if (load.buffer.get() == in_) lengths.emplace_back(nest_, name_of(loop->variable));
+            });
             loops_.push_back(loop);
             walk(loop->body);
             loops_.pop_back();
@@ -89,18 +97,19 @@ private:
     }
 
     template <class See>
+    static void for_each_load(const Expr& expr, const See& see) {
+        if (!expr.defined()) return;
+        visit(expr, [&](const Expr& e) {
+            if (const Load* load = e.as<Load>()) see(*load);
+        });
+    }
+    template <class See>
     static void for_each_load(const Leaf& leaf, const See& see) {
-        auto look = [&](const Expr& expr) {
-            if (expr.defined())
-                visit(expr, [&](const Expr& e) {
-                    if (const Load* load = e.as<Load>()) see(*load);
-                });
-        };
         for (const StoreTo& store : leaf.stores) {
-            look(store.value);
-            for (const Expr& index : store.indices) look(index);
+            for_each_load(store.value, see);
+            for (const Expr& index : store.indices) for_each_load(index, see);
         }
-        look(leaf.mask);
+        for (const Expr& expr : {leaf.mask, leaf.readers_mask, leaf.iteration}) for_each_load(expr, see);
     }
     static bool reads(const Leaf& leaf, const BufferNode* buffer) {
         bool found = false;
@@ -138,7 +147,8 @@ std::string why_not(const Sites& sites, const Site& load, const Site& store, con
                    : fmt::format("'{}' reads '{}' elsewhere than at the element that it overwrites", reader, in);
     }
     if (has_roles) return fmt::format("'{}' reads '{}' in a role of its own, which runs ahead", reader, in);
-    for (size_t k = 0; k < std::min(load.loops.size(), store.loops.size()); ++k) {
+    size_t k = 0;
+    for (; k < std::min(load.loops.size(), store.loops.size()); ++k) {
         const For* loop = store.loops[k];
         if (load.loops[k] != loop) break;
         if (is_constant(loop->extent, 1)) continue;
@@ -149,6 +159,13 @@ std::string why_not(const Sites& sites, const Site& load, const Site& store, con
             return fmt::format("'{}' may read elements of '{}' that another iteration of loop '{}' has overwritten",
                                reader, in, name_of(loop->variable));
     }
+    for (const Site* site : {&load, &store})
+        for (size_t own = k; own < site->loops.size(); ++own)
+            if (is_grid(site->loops[own]->level) && !is_constant(site->loops[own]->extent, 1))
+                return fmt::format("'{}' may read elements of '{}' that another block has overwritten",
+                                   reader, in);
+    if (store.leaf->via.copy == Copy::Tma && !Sites::makes(load, store))
+        return fmt::format("'{}' reads '{}' beside what leaves as boxes, which do not wait for it", reader, in);
     if (load.order > store.order) return fmt::format("'{}' reads '{}' behind, in the same kernel", reader, in);
     if (load.leaf->kind == Leaf::Kind::Copy && !sites.uses(load, store))  // copies may be asynchronous
         return fmt::format("nothing in front of the result uses what '{}' reads of '{}', so that it may be late",
@@ -159,8 +176,14 @@ std::string why_not(const Sites& sites, const Site& load, const Site& store, con
 }  // namespace
 
 std::string why_not_overwritten(const Tree& tree, const BufferRef& out, const BufferRef& in) {
+    if (!std::ranges::equal(out->shape, in->shape, equal))
+        return "axes of one of them are joined; join those of both alike, or of none";
     const Sites sites(tree, out.get(), in.get());
     for (const Site& store : sites.stores) {
+        for (const auto& [nest, loop] : sites.lengths)
+            if (nest >= store.nest)
+                return fmt::format("the length of loop '{}' is read from '{}', which blocks may have overwritten", loop,
+                                   in->name);
         const bool has_roles = !tree.nests[store.nest].roles.empty();
         for (const Site& load : sites.loads)
             if (std::string why = why_not(sites, load, store, in->name, has_roles); !why.empty()) return why;

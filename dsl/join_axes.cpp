@@ -183,6 +183,12 @@ void Schedule::join_axes(const StageRef& ref, int first, int last, std::source_l
     user_check(!record.definition.target && updaters_of(state, stage).empty(), where,
                "{}: elements of '{}' are updated atomically, by their indices; join axes of other stages", call,
                record.definition.name);
+    for (size_t k = 0; k < state.outputs.size(); ++k)
+        user_check(state.result[k] != record.definition.operation.get() ||
+                       std::ranges::none_of(state.strides,
+                                            [&](const auto& laid) { return laid.first.same(state.outputs[k]); }),
+                   where, "{}: '{}' has strides of its own; leave out the strides, or the join_axes", call,
+                   record.definition.name);
     const bool untouched = record.order == record.roots && std::ranges::all_of(record.order, [&](int id) {
                                return state.loops[id].level == Level::Serial && attached_to(state, id).empty();
                            });

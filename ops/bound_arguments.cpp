@@ -190,11 +190,21 @@ LaunchShape BoundArguments::shape_of(const codegen::KernelText& kernel) const {
             .waits_itself = kernel.starts_early};
 }
 
+/// Whether an output that leaves as boxes has the input's memory.
+bool BoundArguments::is_overwritten_by_boxes(const codegen::KernelText& kernel, const BufferRef& input) const {
+    return std::ranges::any_of(tree_.in_place, [&](const auto& pair) {
+        return pair.second == input && std::ranges::any_of(kernel.maps, [&](const codegen::TensorMapUse& use) {
+                   return use.writes && use.tensor == pair.first;
+               });
+    });
+}
+
 std::vector<Argument> BoundArguments::parameters_of(const codegen::KernelText& kernel) const {
     std::vector<Argument> parameters;
     for (size_t a = 0; a < kernel.arguments.size(); ++a) {
         const Buffer& buffer = buffers_.at(kernel.arguments[a].get());
-        parameters.push_back(kernel.written[a] ? Argument(buffer) : Argument::read_only(buffer));
+        const bool is_written = kernel.written[a] || is_overwritten_by_boxes(kernel, kernel.arguments[a]);
+        parameters.push_back(is_written ? Argument(buffer) : Argument::read_only(buffer));
     }
     for (const codegen::TensorMapUse& use : kernel.maps) parameters.push_back(map_argument(use));
     for (const Expr& size : kernel.sizes) parameters.push_back(size_argument(size));

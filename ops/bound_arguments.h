@@ -36,6 +36,7 @@ private:
     void check_alignment(const codegen::KernelText& kernel) const;
     void check_overlap(const codegen::KernelText& kernel) const;
     bool lie_between_each_other(const BufferNode& one, const BufferNode& other) const;
+    bool is_overwritten_by_boxes(const codegen::KernelText& kernel, const BufferRef& input) const;
     bool may_overlap(const BufferRef& one, const BufferRef& other) const;
     Argument map_argument(const codegen::TensorMapUse& use) const;
     static Argument map_of_nothing(const Buffer& tensor, TensorLayout layout);

@@ -228,6 +228,11 @@ const BufferNode* array_of(const Buffer& buffer, const ThreadKernel& kernel) {
     return buffer.get();
 }
 
+bool is_argument(const ThreadKernel& kernel, const Buffer& buffer) {
+    return std::ranges::find(kernel.arguments, buffer) != kernel.arguments.end() ||
+           std::ranges::any_of(kernel.maps, [&](const TensorMapUse& use) { return use.tensor == buffer; });
+}
+
 bool reads_memory(const Expr& expr) {
     bool found = false;
     visit(expr, [&](const Expr& node) { found = found || node.as<Load>(); });

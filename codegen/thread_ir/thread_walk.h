@@ -47,6 +47,8 @@ std::vector<MemoryAccess> memory_accesses(const ThreadStmt& stmt);
 const BufferNode* array_of(const Buffer& buffer, const ThreadKernel& kernel);
 
 bool reads_memory(const Expr& expr);
+/// Whether the kernel is given the array, as a pointer or as a map of boxes.
+bool is_argument(const ThreadKernel& kernel, const Buffer& buffer);
 /// Whether it is the let of the loop's ticket, see ThreadLoop::next.
 bool names_ticket(const ThreadLet& let, const ThreadLoop& loop);
 

@@ -25,7 +25,7 @@ public:
         internal_check(kernel.written.size() == kernel.arguments.size(),
                        "kernel {}: `written` needs an entry for each argument", kernel.name);
         for (const auto& [out, in] : kernel.aliases)
-            internal_check(is_argument(out) && is_argument(in),
+            internal_check(codegen::is_argument(kernel, out) && codegen::is_argument(kernel, in),
                            "kernel {}: '{}' in the place of '{}': both must be arguments", kernel.name, out->name,
                            in->name);
     }

@@ -123,6 +123,8 @@ private:
         std::vector<Expr> kids = children(expr);
         for (Expr& kid : kids) kid = narrow(kid);
         if (expr.as<Cast>()) return cast(expr, kids[0]);
+        if (auto bits = expr.as<Bitcast>())  // of as many bytes as they were
+            return make_expr(expr.type(), Bitcast{cast_unchecked(bits->a.type(), kids[0])});
         if (auto select = expr.as<Select>()) {
             unify(kids[1], kids[2]);
             return make_expr(select->yes.type() == kids[1].type() ? expr.type() : kids[1].type(),

@@ -53,6 +53,18 @@ TEST_P(Bits, AreThoseOfAnotherType) {
             }
 }
 
+/// Indices have 32 bits where these suffice; their bits as those of an i64 are all 64.
+TEST_P(Bits, OfIndicesAreAll64) {
+    Tensor x = input("x", i32, {40});
+    Tensor y = compute("y", {40}, [&](Expr i) {
+        return bitcast(f64, i) + bitcast(f64, cast(i64, x(i)) + (int64_t{1023} << 52)) +
+               bitcast(f64, constant(i64, 5)) + bitcast(f64, select(i < 7, i, i + 1) * 3);
+    });
+    HostArray values = host_array(i32, {40});
+    fill_integers(values, 0, 1000, static_cast<uint32_t>(random_()));
+    expect_declared(chosen({y}), {{{"x", values}}, {}, {}});
+}
+
 /// Keys of u32 that are in the order of floats, as a radix sort has them, and halves of words as bf16.
 TEST_P(Bits, OfFloatsAreKeysThatSort) {
     Tensor x = input("x", f32, {1000});

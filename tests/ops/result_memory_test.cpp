@@ -99,6 +99,67 @@ TEST_P(ResultMemory, RefusesWhatIsReadTooLate) {
     expect_declared(before, {{{"x", values}}, {}, {}});
 }
 
+TEST_P(ResultMemory, RefusesWhatOtherBlocksAndBoxesMayOverwrite) {
+    Tensor x = input("x", f32, {16, 64}), square = input("square", f32, {1, 16, 16}),
+           length = input("length", i32, {8}), v = input("v", i32, {8, 16});
+    // Each block of a cluster has its copy of what lies around the cluster's loop.
+    Tensor turned = compute("y", {16, 64}, [&](Expr i, Expr j) { return x(i, 63 - j); });
+    Schedule clusters({turned}, target("sm_90a"));
+    auto [i, j] = clusters.loops<2>(turned);
+    auto [half, t] = clusters.split(j, 32);
+    clusters.bind(i, grid.y);
+    clusters.bind(half, cluster);
+    clusters.bind(t, thread);
+    clusters.stage(turned, x, Memory::Shared, i);
+    EXPECT_ERROR(clusters.in_place(turned, x), "that another block has overwritten");
+    // As has each block of a row, if the loop along it is one of the grid inside.
+    Schedule blocks({turned}, device_target());
+    auto [row, column] = blocks.loops<2>(turned);
+    blocks.bind(row, grid.x);
+    blocks.bind(column, grid.y);
+    blocks.stage(turned, x, Memory::Shared, row);
+    EXPECT_ERROR(blocks.in_place(turned, x), "that another block has overwritten");
+    // A length that is read from what other blocks overwrite.
+    Tensor sums = compute("y", {8}, [&](Expr i) {
+        const Axis k = reduce_axis("k", min(max(cast(i64, length(7 - i)), 0), 16));
+        return sum(v(i, k), k);
+    });
+    Schedule lengths({sums}, device_target());
+    EXPECT_ERROR(lengths.in_place(sums, length), "the length of loop 'k' is read from 'length'");
+    // Dimensions of one of both are other ones than those of the other.
+    Tensor flipped = compute("y", {1, 16, 16}, [&](Expr b, Expr i, Expr j) { return square(b, j, i); });
+    Schedule joined({flipped}, device_target());
+    joined.join_axes(square, 0, 1);
+    EXPECT_ERROR(joined.in_place(flipped, square), "join those of both alike, or of none");
+}
+
+/// Boxes are under way while threads go on: what leaves so overwrites what it is made of, and nothing beside.
+TEST_P(ResultMemory, BoxesOverwriteWhatTheyAreMadeOf) {
+    if (!device_target().has_tma) GTEST_SKIP() << "the target has no tensor memory accelerator";
+    Tensor x = input("x", f32, {64, 256});
+    Tensor y = compute("y", {64, 256}, [&](Expr i, Expr j) { return x(i, j) + 1.0; });
+    Tensor z = compute("z", {64, 256}, [&](Expr i, Expr j) { return x(i, 255 - j) * 2.0; });
+    auto by_boxes = [&](const std::vector<Tensor>& outputs) {
+        Schedule s(outputs, device_target());
+        auto [i, j] = s.loops<2>(y);
+        s.bind(i, grid.x);
+        s.bind(j, thread);
+        s.via(s.stage(y, Memory::Shared, i), Copy::Tma);
+        return s;
+    };
+    Schedule alone = by_boxes({y});
+    alone.in_place(y, x);
+    EXPECT_EQ(build(alone).cuda().find("__restrict__ x"), std::string::npos) << build(alone).cuda();
+    HostArray values = host_array(f32, {64, 256});
+    fill_integers(values, -9, 9, static_cast<uint32_t>(random_()));
+    expect_declared(alone, {{{"x", values}}, {}, {}});
+    Schedule beside = by_boxes({y, z});
+    const Loop row = beside.loops<2>(y)[0];
+    beside.at(z, row);
+    beside.bind(beside.data_loops(z).back(), thread);
+    EXPECT_ERROR(beside.in_place(y, x), "reads 'x' beside what leaves as boxes, which do not wait for it");
+}
+
 /// Some columns of one array each.
 TEST_P(ResultMemory, ResultsAreColumnsOfOneArray) {
     const int64_t rows = draw(1, 40), left = draw(1, 50), right = draw(1, 50), gap = draw(0, 3);
@@ -168,6 +229,11 @@ TEST_P(ResultMemory, RefusesStridesThatShareMemory) {
     in.inline_stage(y);
     in.in_place(z, x);
     EXPECT_ERROR(in.strides(z, {9, 1}), "overwrites an input (in_place)");
+    Tensor image = input("image", f32, {2, 4, 8});
+    Tensor out = compute("out", {2, 4, 8}, [&](Expr b, Expr i, Expr j) { return image(b, i, j) + 1.0; });
+    Schedule joined({out}, device_target());
+    joined.strides(out, {64, 9, 1});
+    EXPECT_ERROR(joined.join_axes(out, 0, 1), "'out' has strides of its own; leave out the strides, or the join_axes");
 }
 
 }  // namespace
