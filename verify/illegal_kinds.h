@@ -141,7 +141,7 @@ struct Wide {
     int64_t n;
     Tensor x = input("x", f32, {n, n});
     Axis k = reduce_axis("k", n);
-    Tensor most = compute("most", {n}, [&](Expr i) { return reduce_max(x(i, k), k); });
+    Tensor most = compute("most", {n}, [&](Expr i) { return reduce_max(cast(f64, x(i, k)), k); });
     std::unique_ptr<Schedule> s;
 };
 

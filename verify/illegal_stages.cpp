@@ -207,14 +207,14 @@ const Kind kKinds[] = {
     Schedule s({p.total}, target("sm_90a"));
     t.step(s, [&] { s.in_place(p.total, p.x); });
 }},
-{"in_place_with_a_neighbour", "only an elementwise use is safe", [](Attempt& t) {
+{"in_place_with_a_neighbour", "elements are safe that are read where they are overwritten", [](Attempt& t) {
     int64_t n = t.extent();
     Tensor x = input("x", f32, {n});
     Tensor y = compute("y", {n}, [&](Expr i) { return x(i) + x(n - 1 - i); });
     Schedule s({y}, target("sm_90a"));
     t.step(s, [&] { s.in_place(y, x); });
 }},
-{"in_place_in_a_reduction", "only an elementwise use is safe", [](Attempt& t) {
+{"in_place_in_a_reduction", "elements are safe that are read where they are overwritten", [](Attempt& t) {
     int64_t n = t.extent();
     Tensor x = input("x", f32, {n});
     Axis k = reduce_axis("k", n);
@@ -222,14 +222,13 @@ const Kind kKinds[] = {
     Schedule s({y}, target("sm_90a"));
     t.step(s, [&] { s.in_place(y, x); });
 }},
-{"copy_of_an_overwritten_input", "while 'y' overwrites it (in_place)", [](Attempt& t) {
+{"copy_of_an_overwritten_input", "that another iteration of loop", [](Attempt& t) {
     int64_t m = t.extent(), n = t.extent();
-    Tensor x = input("x", f32, {m, n});
-    Tensor y = compute("y", {m, n}, [&](Expr i, Expr j) { return x(i, j) * 2.0; });
+    Tensor x = input("x", f32, {m + 1, n});
+    Tensor y = compute("y", {m + 1, n}, [&](Expr i, Expr j) { return x(i, j) * 2.0 + x(m - i, j); });
     Schedule s({y}, target("sm_90a"));
-    s.in_place(y, x);
-    Loop i = s.loops<2>(y)[0];
-    t.step(s, [&] { s.stage(y, x, t.random.chance(0.5) ? Memory::Shared : Memory::Registers, i); });
+    s.stage(y, x, t.random.chance(0.5) ? Memory::Shared : Memory::Registers, s.loops<2>(y)[0]);
+    t.step(s, [&] { s.in_place(y, x); });
 }},
 {"in_place_twice", "already overwrites", [](Attempt& t) {
     int64_t n = t.extent();

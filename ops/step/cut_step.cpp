@@ -154,6 +154,7 @@ private:
             return leave(one, other, "something has to run between them");
         Group both;
         std::ranges::merge(nodes(one), nodes(other), std::back_inserter(both));
+        if (reads_part_of_overwritten(both)) return leave(one, other, "a part of what one overwrites is read");
         const GroupSchedule &first = schedule(nodes(one)), &second = schedule(nodes(other));
         const double apart = first.seconds + second.seconds;
         const std::optional<Alike> alike = alike_of(one, other);
@@ -166,6 +167,22 @@ private:
         groups_[static_cast<size_t>(one)].clear();
         groups_[static_cast<size_t>(other)] = std::move(both);
         return true;
+    }
+    /// Whether the nodes read a part of an input, in a kernel that may overwrite the whole of it meanwhile.
+    bool reads_part_of_overwritten(const Group& group) const {
+        auto holds = [&](int node) { return std::ranges::binary_search(group, node); };
+        auto reads = [&](const Tensor& part) {
+            return std::ranges::any_of(group, [&](int node) {
+                const std::vector<Tensor>& all = graph_.nodes[static_cast<size_t>(node)].reads;
+                return std::ranges::any_of(all, [&](const Tensor& each) { return each.same(part); });
+            });
+        };
+        return std::ranges::any_of(graph_.overwrites, [&](const auto& pair) {
+            return holds(graph_.maker_of(pair.first)) &&
+                   std::ranges::any_of(graph_.input_parts, [&](const InputPart& each) {
+                       return each.whole.same(pair.second) && reads(each.part);
+                   });
+        });
     }
     bool leave(int one, int other, double together, double apart) {
         return leave(one, other, fmt::format("together {:.1f} us, apart {:.1f} us", together * 1e6, apart * 1e6));
@@ -288,7 +305,7 @@ private:
     std::set<std::string> apart_;
     std::map<Group, const GroupSchedule*> known_;
     std::map<int, std::map<TensorKey, std::string>> read_texts_;  // of nodes
-    std::set<Alike> side_by_side_;  // pairs that gain and lose nothing together
+    std::set<Alike> side_by_side_;                                // pairs that gain and lose nothing together
 };
 
 }  // namespace

@@ -149,7 +149,8 @@ class CaseFiles(Folder):
     def test_our_own_files_are_good(self):
         from harness.cases import KEYS as SUITES, default_file, read_cases
         for suite in SUITES:
-            self.assertTrue(read_cases(suite, default_file(suite)))
+            if suite != "automatic":  # which has those of others
+                self.assertTrue(read_cases(suite, default_file(suite)))
         self.assertEqual(len(read_cases("gemm", default_file("gemm"))), 22)
         self.assertTrue(read_cases("gemm", default_file("gemm-kinds")) and
                         read_cases("attention", default_file("attention-fp8")))
