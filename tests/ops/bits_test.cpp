@@ -132,6 +132,9 @@ TEST_P(Bits, FourOfANumber) {
         }
     }
     Tensor f = input("f", f32, {4, 4}), bytes = input("bytes", u8, {4, 4});
+    EXPECT_ERROR(u4(Tensor(), {0}), "u4: the tensor is undefined");
+    EXPECT_ERROR(pack_4_bits("p", {}, [&](const std::vector<Expr>&) { return Expr(1); }),
+                 "give at least one dimension");
     EXPECT_ERROR(u4(f, {0, 0}), "'f' is f32; numbers of 4 bits lie two in an element of u8");
     EXPECT_ERROR(i4(bytes, {0}), "'bytes' has 2 dimensions, not 1");
     EXPECT_ERROR(pack_4_bits("p", {4, 4}, [&](const std::vector<Expr>& at) { return f(at[0], at[1]); }),

@@ -217,6 +217,7 @@ TEST_P(ResultMemory, RefusesStridesThatShareMemory) {
     Tensor y = compute("y", {4, 8}, [&](Expr i, Expr j) { return x(i, j) + 1.0; });
     Tensor z = compute("z", {4, 8}, [&](Expr i, Expr j) { return y(i, j) + 1.0; });
     Schedule s({z}, device_target());
+    EXPECT_ERROR(s.strides(Tensor(), {8, 1}), "strides: the output is an undefined tensor");
     EXPECT_ERROR(s.strides(y, {8, 1}), "'y' is no output");
     EXPECT_ERROR(s.strides(z, {8}), "has 2 dimensions; give one stride a dimension");
     EXPECT_ERROR(s.strides(z, {7, 1}),
@@ -234,6 +235,15 @@ TEST_P(ResultMemory, RefusesStridesThatShareMemory) {
     Schedule joined({out}, device_target());
     joined.strides(out, {64, 9, 1});
     EXPECT_ERROR(joined.join_axes(out, 0, 1), "'out' has strides of its own; leave out the strides, or the join_axes");
+    Schedule first({out}, device_target());
+    first.join_axes(out, 0, 1);
+    EXPECT_ERROR(first.strides(out, {64, 9, 1}), "dimensions of 'out' are joined; give its strides instead");
+    const Expr n = size("n", {.max = 8});
+    Tensor row = input("row", f32, {4, n});
+    Tensor more = compute("more", {4, n}, [&](Expr i, Expr j) { return row(i, j) + 1.0; });
+    Schedule named({more}, device_target());
+    EXPECT_ERROR(named.strides(more, {64, 1}), "dimension 1 of 'more' is n, which is not known");
+    EXPECT_ERROR(replay("tilewright trace 1\nstrides t:out 0 3 64 9", {out}, device_target()), "a number is missing");
 }
 
 }  // namespace
