@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <charconv>
 #include <fstream>
+#include <iterator>
+#include <optional>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -35,12 +39,49 @@ struct LossAxis {
     double share(double loss) const { return std::clamp((high - std::log2(loss)) / (high - low), 0.0, 1.0); }
 };
 
+constexpr std::string_view heading = "step,loss";
+
+std::optional<std::pair<int64_t, double>> parsed(std::string_view line) {
+    int64_t step = 0;
+    double loss = 0;
+    const char* const end = line.data() + line.size();
+    const auto number = std::from_chars(line.data(), end, step);
+    if (number.ec != std::errc() || number.ptr == end || *number.ptr != ',') return {};
+    const auto value = std::from_chars(number.ptr + 1, end, loss);
+    if (value.ec != std::errc() || value.ptr != end) return {};
+    return std::pair(step, loss);
+}
+
 }  // namespace
 
-void write_csv(const std::string& path, const LossCurve& curve) {
-    std::string text = "step,loss\n";
-    for (const auto& [step, loss] : curve) text += fmt::format("{},{:.6g}\n", step, loss);
-    write_text(path, text);
+std::string csv_line(int64_t step, double loss) { return fmt::format("{},{:.6g}\n", step, loss); }
+
+std::string csv_text(const LossCurve& curve) {
+    std::string text = fmt::format("{}\n", heading);
+    for (const auto& [step, loss] : curve) text += csv_line(step, loss);
+    return text;
+}
+
+void write_csv(const std::string& path, const LossCurve& curve) { write_text(path, csv_text(curve)); }
+
+LossCurve read_csv(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string all{std::istreambuf_iterator<char>(file), {}};
+    if (!file) throw_error(Error, "cannot read {}; name a file that exists", path);
+    LossCurve curve;
+    int64_t number = 0;
+    std::string_view rest = all;
+    for (size_t end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
+        const std::string_view line = rest.substr(0, end);
+        rest.remove_prefix(end + 1);
+        if (++number == 1 && line == heading) continue;
+        const auto found = parsed(line);
+        if (number == 1 || !found)
+            throw_error(Error, "{}: line {}, '{}', is none of a table of losses, '{}' and numbers; name another file",
+                        path, number, line, heading);
+        curve.push_back(*found);
+    }
+    return curve;
 }
 
 void write_svg(const std::string& path, const LossCurve& curve, const std::string& title) {

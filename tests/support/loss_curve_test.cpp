@@ -35,6 +35,27 @@ TEST(LossCurves, AreTables) {
               "step,loss\n1,2.5\n20,0.123457\n30,nan\n");
 }
 
+/// Read back as it was written; a last line that was not written to its end is none.
+TEST(LossCurves, AreReadBack) {
+    LossCurve read;
+    written([&](const std::string& path) {
+        std::ofstream(path) << csv_text({{1, 2.5}, {20, 1e-7}}) << "30,1";
+        read = read_csv(path);
+    });
+    EXPECT_EQ(read, (LossCurve{{1, 2.5}, {20, 1e-7}}));
+    const auto refuse = [](const std::string& text, const std::string& message) {
+        written([&](const std::string& path) {
+            std::ofstream(path) << text;
+            EXPECT_ERROR(read_csv(path), message);
+        });
+    };
+    refuse("time,loss\n1,2\n", "line 1, 'time,loss', is none of a table of losses, 'step,loss' and numbers");
+    refuse("1,2\n", "line 1, '1,2'");
+    for (const std::string line : {"3", "3,", "3;1", "3,1,2", "x,1", "3,x", ""})
+        refuse("step,loss\n1,2\n" + line + "\n", "line 3, '" + line + "', is none of a table of losses");
+    EXPECT_ERROR(read_csv("/nonexistent/loss"), "cannot read /nonexistent/loss; name a file that exists");
+}
+
 /// From 4 on top to 1 at the bottom, of 260 pixels: 2 in the middle. What is not finite is left out.
 TEST(LossCurves, ArePictures) {
     const LossCurve curve{{0, 4}, {50, 2}, {75, std::nan("")}, {100, 1}};

@@ -1,4 +1,5 @@
 // tw train, as users run it.
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
@@ -79,19 +80,33 @@ TEST_F(Tw, ResumesNoOtherTraining) {
                 HasSubstr("network is cnn --small here, and mlp --small in the file"));
 }
 
-/// Killed behind a checkpoint, and called again.
+/// Killed behind a checkpoint, and called again: the same bits, and each loss once, also of steps that it had made
+/// behind the checkpoint, and makes again.
 TEST_F(Tw, ResumesTraining) {
-    const std::string run = "train cnn --small --device emulated --steps 12 --save-every 4 --checkpoint ";
+    const std::string run = "train cnn --small --device emulated --steps 12 --save-every 4 --every 1 ";
+    const auto files = [&](const std::string& name) {
+        const std::string path = (folder_ / name).string();
+        return fmt::format("--checkpoint {0} --loss {0}.csv --svg {0}.svg", path);
+    };
     const fs::path whole = folder_ / "whole", parts = folder_ / "parts";
-    ASSERT_EQ(tw(run + whole.string()).status, 0);
-    const std::string killed =
-        fmt::format("'{}' {}'{}' > /dev/null & until [ -e '{}' ]; do sleep 0.02; done; kill -9 \\$!", TW_PROGRAM, run,
-                    parts.string(), parts.string());
+    std::ofstream(folder_ / "whole.csv") << "1,of another run\n";
+    ASSERT_EQ(tw(run + files("whole")).status, 0);
+    const std::string killed = fmt::format(
+        "'{}' {} > /dev/null & until [ -e '{}' ]; do sleep 0.02; done; kill -9 \\$!; wait \\$! 2> /dev/null",
+        TW_PROGRAM, run + files("parts"), parts.string());
     std::system(fmt::format("TW_CACHE_DIR='{}/cache' sh -c \"{}\"", folder_.string(), killed).c_str());
-    const Outcome resumed = tw(run + parts.string() + " --resume");
+    const fs::path csv = folder_ / "parts.csv";
+    EXPECT_THAT(content(csv), testing::ContainsRegex("^step,loss\n1,[0-9.]+\n2,[0-9.]+\n3,[0-9.]+\n4,[0-9.]+\n"));
+    EXPECT_THAT(content(folder_ / "parts.svg"), testing::StartsWith("<svg "));
+    std::ofstream(csv, std::ios::app) << "13,99\n14";  // two that it made later than the checkpoint, one of them partly
+    const Outcome resumed = tw(run + files("parts") + " --resume");
     ASSERT_EQ(resumed.status, 0) << resumed.err;
     EXPECT_THAT(resumed.out, testing::ContainsRegex("resumed behind step (4|8|12)"));
     EXPECT_EQ(content(parts), content(whole)) << "other bits";
+    const std::string curve = content(folder_ / "whole.csv");
+    EXPECT_EQ(std::ranges::count(curve, '\n'), 13) << curve;
+    EXPECT_EQ(content(csv), curve);
+    EXPECT_EQ(content(folder_ / "parts.svg"), content(folder_ / "whole.svg"));
 }
 
 /// After one pass alone; before the cut there is no plan.

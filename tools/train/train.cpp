@@ -16,11 +16,11 @@
 #include "ops/step/explain_step.h"
 #include "ops/step/memory_map.h"
 #include "support/error.h"
-#include "support/loss_curve.h"
 #include "support/progress.h"
 #include "tools/commands.h"
 #include "tools/numbers.h"
 #include "tools/output.h"
+#include "tools/train/loss_record.h"
 #include "tools/train/model.h"
 
 namespace tw {
@@ -66,7 +66,8 @@ public:
           adamw_(model_->parameters(), 0,
                  {.beta2 = 0.98,
                   .weight_decay = options.weight_decay < 0 ? recipe_.weight_decay : options.weight_decay,
-                  .max_norm = 1}) {
+                  .max_norm = 1}),
+          record_(options.csv, options.svg, options.network + ": loss") {
         if (options_.steps == 0) options_.steps = options.model.small ? recipe_.small_steps : recipe_.steps;
         if (options_.rate == 0) options_.rate = recipe_.rate;
         print("{}: {}\n", options_.network, model_->description());
@@ -93,6 +94,8 @@ public:
                                             .last = options_.rate / 20});
         const auto begin = std::chrono::steady_clock::now();
         const int64_t first = done_;
+        record_.begin(done_);
+        const size_t num_known = record_.curve().size();
         {
             Progress bar("training", options_.steps);
             while (done_ < options_.steps) {
@@ -102,17 +105,15 @@ public:
                 ++done_;
                 if (done_ % options_.every == 0 || done_ == options_.steps) note_loss(bar);
                 const bool is_time = done_ % options_.save_every == 0 || done_ == options_.steps;
-                if (!options_.checkpoint.empty() && is_time) kept_.save(options_.checkpoint);
+                if (is_time) keep();
             }
         }
         const double seconds = seconds_since(begin);
         if (done_ > first)
             print("{} steps in {:.1f} s, {:.3f} ms each; loss {:.4f} at first, {:.4f} at last\n", done_ - first,
-                  seconds, seconds / static_cast<double>(done_ - first) * 1e3, curve_.front().second,
-                  curve_.back().second);
+                  seconds, seconds / static_cast<double>(done_ - first) * 1e3, record_.curve()[num_known].second,
+                  record_.curve().back().second);
         if (scale_) print("{}\n", scale_text());
-        if (!options_.csv.empty()) write_csv(options_.csv, curve_);
-        if (!options_.svg.empty()) write_svg(options_.svg, curve_, options_.network + ": loss");
         const Score score = model_->score();
         print("{}\n", score.text);
         return score;
@@ -138,6 +139,10 @@ private:
         kept_.add_setting("network", options_.network + (model.small ? " --small" : ""));
         kept_.add_setting("values", options_.values).add_setting("seed", std::to_string(model.seed));
         kept_.add_setting("batch", model.batch > 0 ? std::to_string(model.batch) : "as the network says");
+    }
+    void keep() const {
+        if (!options_.checkpoint.empty()) kept_.save(options_.checkpoint);
+        record_.draw();
     }
     /// The optimizer counts the steps that it makes; gradients that overflowed are none.
     std::string scale_text() const {
@@ -171,7 +176,7 @@ private:
         if (!std::isfinite(loss))
             throw_error(Error, "train: the loss of step {} is {}; take a lower --rate, which is {}", done_, loss,
                         options_.rate);
-        curve_.emplace_back(done_, loss);
+        record_.add(done_, loss);
         bar.show(done_, fmt::format("loss {:.4f}", loss));
     }
 
@@ -184,7 +189,7 @@ private:
     nn::CompiledStep step_;
     nn::Checkpoint kept_;
     int64_t done_ = 0;
-    LossCurve curve_;
+    LossRecord record_;
 };
 
 void add_options(CLI::App* command, TrainOptions& options) {
@@ -203,8 +208,8 @@ void add_options(CLI::App* command, TrainOptions& options) {
         ->check(CLI::IsMember({"f32", "bf16", "f16"}));
     command->add_flag("--small", options.model.small, "a network that the emulator trains in seconds");
     command->add_option("--text", options.model.texts, "chars: files to learn, in place of the project's documents");
-    command->add_option("--loss", options.csv, "a file for step and loss, comma-separated");
-    command->add_option("--svg", options.svg, "a file for the curve as a picture");
+    command->add_option("--loss", options.csv, "a file for step and loss, comma-separated, written as they come");
+    command->add_option("--svg", options.svg, "a file for the curve as a picture, drawn at each checkpoint");
     command->add_option("--every", options.every, "steps between losses that are read")->check(whole_number(1, most));
     command->add_option("--checkpoint", options.checkpoint, "a file that keeps the run, written as it goes");
     command->add_option("--save-every", options.save_every, "steps between checkpoints")->check(whole_number(1, most));
