@@ -1,10 +1,18 @@
 // Texts that are nearly right.
 #pragma once
+#include <cstddef>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
+#ifndef TW_FUZZED_FILES
+#define TW_FUZZED_FILES 200'000  // of each format; loaders_with_sanitizers_test has fewer
+#endif
+
 namespace tw {
+
+inline constexpr int num_fuzzed_files = TW_FUZZED_FILES;
 
 /// One to four changes: a bit, a byte, a part taken away, doubled or cut off, a token put in or in a digit's place.
 inline std::string mutated(std::string text, const std::vector<std::string>& tokens, std::mt19937_64& random) {
@@ -30,6 +38,12 @@ inline std::string mutated(std::string text, const std::vector<std::string>& tok
         }
     }
     return text;
+}
+
+/// In memory of their own, of just as many bytes: sanitizers see who reads beyond.
+inline std::vector<std::byte> own_bytes(const std::string& text) {
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
+    return {bytes.begin(), bytes.end()};
 }
 
 }  // namespace tw

@@ -195,16 +195,17 @@ TEST(NpyFuzz, GivesAnArrayOrAnError) {
                                           std::string(1, '\0')};
     std::mt19937_64 random(20240608);
     int64_t read = 0, refused = 0;
-    for (int k = 0; k < 200'000; ++k) {
+    for (int k = 0; k < num_fuzzed_files; ++k) {
         std::string text = mutated(files[random() % files.size()], tokens, random);
         // Half of them with a length that is right again, so that what comes behind it is reached.
         if (text.size() >= 12 && random() % 2 == 0) {
             const size_t begin = text[6] == 1 ? 10 : 12, end = text.rfind('\n');
             if (end != std::string::npos && end >= begin) text[8] = static_cast<char>(end + 1 - begin);
         }
+        const std::vector<std::byte> bytes = own_bytes(text);
         start_watching_allocations();
         try {
-            ASSERT_LE(parse_npy(text_bytes(text), "fuzzed").bytes.size(), text.size());
+            ASSERT_LE(parse_npy(bytes, "fuzzed").bytes.size(), text.size());
             ++read;
         } catch (const Error& error) {
             ASSERT_TRUE(std::string_view(error.what()).starts_with("fuzzed: ")) << error.what();
@@ -212,8 +213,8 @@ TEST(NpyFuzz, GivesAnArrayOrAnError) {
         }
         ASSERT_LE(largest_allocation(), 8 * text.size() + 4096) << "input " << k;
     }
-    EXPECT_GT(read, 5000);
-    EXPECT_GT(refused, 50'000);
+    EXPECT_GT(read, num_fuzzed_files / 40);
+    EXPECT_GT(refused, num_fuzzed_files / 4);
 }
 
 }  // namespace

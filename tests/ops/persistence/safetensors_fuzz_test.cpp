@@ -53,16 +53,17 @@ TEST(SafetensorsFuzz, GivesTensorsOrAnError) {
                                                                  std::string(1, '\0')};
     std::mt19937_64 random(20240607);
     int64_t read = 0, refused = 0;
-    for (int k = 0; k < 300'000; ++k) {
+    for (int k = 0; k < num_fuzzed_files; ++k) {
         std::string text = mutated(files[random() % files.size()], tokens, random);
         // Half of them with a length that is right again, so that what comes behind it is reached.
         if (text.size() >= 8 && random() % 2 == 0) {
             const uint64_t length = std::min<uint64_t>(text.size() - 8, text.rfind('}') + 1 - 8);
             std::memcpy(text.data(), &length, sizeof length);
         }
+        const std::vector<std::byte> bytes_of_file = own_bytes(text);
         start_watching_allocations();
         try {
-            const Safetensors file(text_bytes(text), "fuzzed");
+            const Safetensors file(bytes_of_file, "fuzzed");
             size_t bytes = 0;
             for (const SafetensorsEntry& entry : file.entries()) bytes += file.array(entry.name).bytes.size();
             ASSERT_LE(bytes, text.size());
@@ -73,8 +74,8 @@ TEST(SafetensorsFuzz, GivesTensorsOrAnError) {
         }
         ASSERT_LE(largest_allocation(), 8 * text.size() + 4096) << "input " << k;
     }
-    EXPECT_GT(read, 10'000);  // the mutations are not all alike
-    EXPECT_GT(refused, 100'000);
+    EXPECT_GT(read, num_fuzzed_files / 30);  // the mutations are not all alike
+    EXPECT_GT(refused, num_fuzzed_files / 3);
 }
 
 /// Numbers that promise much, and a header that is large: what stands behind them counts, not they.
