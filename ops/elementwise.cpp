@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "dsl/differentiate.h"
+#include "ops/autograd.h"
 #include "ops/broadcasting.h"
 #include "ops/of_two.h"
 #include "support/error.h"

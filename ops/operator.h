@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "dsl/schedule.h"
-#include "ops/autograd.h"
+#include "ops/tensor.h"
 
 namespace tw::nn {
 

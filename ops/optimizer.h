@@ -4,12 +4,12 @@
 #include <optional>
 #include <vector>
 
-#include "ops/autograd.h"
 #include "ops/optimizers/ema.h"
 #include "ops/optimizers/joint_update.h"
 #include "ops/optimizers/loss_scale.h"
 #include "ops/optimizers/rate_schedule.h"
 #include "ops/optimizers/update_rule.h"
+#include "ops/tensor.h"
 
 namespace tw::nn {
 

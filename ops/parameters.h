@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/autograd.h"
+#include "ops/tensor.h"
 
 namespace tw::nn {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/autograd.h"
+#include "ops/tensor.h"
 
 namespace tw::nn {
 

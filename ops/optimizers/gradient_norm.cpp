@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "dsl/check_sizes.h"
+#include "ops/autograd.h"
 #include "ops/operator.h"
 #include "ops/optimizers/side_by_side.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "ops/autograd.h"
+#include "ops/tensor.h"
 
 namespace tw::nn {
 

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "dsl/host_array.h"
-#include "ops/autograd.h"
 #include "ops/modules/module.h"
 #include "ops/persistence/safetensors.h"
+#include "ops/tensor.h"
 
 namespace tw::nn {
 

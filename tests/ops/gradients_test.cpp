@@ -7,6 +7,7 @@
 
 #include "dsl/differentiate.h"
 #include "dsl/simplify.h"
+#include "ops/autograd.h"
 #include "ops/layers.h"
 #include "schedules/catalog.h"
 #include "schedules/choose.h"

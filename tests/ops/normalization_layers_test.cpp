@@ -3,6 +3,7 @@
 #include <map>
 
 #include "dsl/differentiate.h"
+#include "ops/autograd.h"
 #include "ops/layers.h"
 #include "ops/normalization.h"
 #include "tests/dsl/expect_gradients.h"

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "dsl/differentiate.h"
+#include "ops/autograd.h"
 #include "ops/layers.h"
 #include "ops/optimizer.h"
 #include "schedules/elementwise.h"

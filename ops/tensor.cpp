@@ -1,7 +1,8 @@
-#include "ops/autograd.h"
+#include "ops/tensor.h"
 
 #include <fmt/ranges.h>
 
+#include "ops/autograd.h"
 #include "ops/capture.h"
 #include "runtime/driver/no_host_access.h"
 #include "support/error.h"
