@@ -115,6 +115,7 @@ private:
     void visit_tensor(const Tensor& tensor) {
         Key key = key_of(tensor);
         if (finished_.count(key) || !needed_.count(key.first)) return;
+        const DeclaredIn scope(tensor.operation()->scope);
         Tensor adjoint = total(tensor);
         if (!adjoint.defined()) return;
         finished_[key] = adjoint;
@@ -130,8 +131,7 @@ private:
         if (given != given_.end() && parts == parts_.end()) return given->second;
         if (parts == parts_.end()) return {};
         Type type = adjoint_type(tensor.type());
-        // the only reader of an input casts at once
-        Type stored = tensor.operation()->is_input() ? tensor.type() : type;
+        Type stored = tensor.operation()->is_input() ? tensor.type() : type;  // an input's only reader casts at once
         Tensor same = given == given_.end() ? forwarded(parts->second, stored, "d_" + tensor.name()) : Tensor();
         if (same.defined()) return same;
         return compute(
@@ -440,6 +440,7 @@ Tensor with_gradient(const Tensor& tensor, const std::vector<Tensor>& inputs, co
         where);
     auto ruled = std::make_shared<Operation>(*copy.operation());
     ruled->gradient = std::make_shared<const GradientRule>(GradientRule{inputs, function, where});
+    ruled->scope = operation.scope;
     std::tie(ruled->own_schedule, ruled->own_result) = std::tie(operation.own_schedule, operation.own_result);
     return Tensor(ruled, 0);
 }

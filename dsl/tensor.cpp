@@ -15,6 +15,8 @@
 namespace tw {
 namespace {
 
+thread_local std::string scope_of_declarations;
+
 std::vector<Expr> exprs_of(const Shape& shape) {
     std::vector<Expr> result;
     for (const Extent& extent : shape) result.push_back(extent.expr.defined() ? simplify(extent.expr) : extent.expr);
@@ -160,6 +162,10 @@ Expr Padded::read(const std::vector<Operand>& indices, std::source_location wher
     return select_unchecked(simplify(all_of(conditions)), guarded, value_);
 }
 
+DeclaredIn::DeclaredIn(std::string scope) : outer_(std::exchange(scope_of_declarations, std::move(scope))) {}
+
+DeclaredIn::~DeclaredIn() { scope_of_declarations = std::move(outer_); }
+
 Tensor input(const std::string& name, Type type, const Shape& shape, const Shape& strides, std::source_location where) {
     auto operation = std::make_shared<Operation>();
     operation->name = name;
@@ -167,6 +173,7 @@ Tensor input(const std::string& name, Type type, const Shape& shape, const Shape
     operation->outputs = {{type, {}}};
     operation->strides = exprs_of(strides);
     operation->where = where;
+    operation->scope = scope_of_declarations;
     check_numbers(fmt::format("input '{}'", name), "extent", operation->shape, where);
     check_numbers(fmt::format("input '{}'", name), "stride", operation->strides, where);
     user_check(strides.empty() || strides.size() == shape.size(), where,
@@ -219,6 +226,7 @@ std::vector<Tensor> compute_tuple(const std::string& name, const std::vector<std
     operation->name = name;
     operation->shape = exprs_of(shape);
     operation->where = where;
+    operation->scope = scope_of_declarations;
     check_numbers(fmt::format("compute '{}'", name), "extent", operation->shape, where);
     for (size_t d = 0; d < shape.size(); ++d)
         operation->axes.push_back(axis_variable(axis_name(d), operation->shape[d]));

@@ -45,11 +45,24 @@ struct Operation {
     std::vector<Expr> axes;   ///< one Variable a dimension; empty for inputs
     std::vector<Output> outputs;
     std::vector<Expr> strides;  ///< inputs: elements between neighbours, a dimension; dense row-major if empty
-    std::shared_ptr<const GradientRule> gradient;  ///< nullptr: differentiation derives it
+    std::shared_ptr<const GradientRule> gradient;          ///< nullptr: differentiation derives it
     std::shared_ptr<const OwnSchedule> own_schedule = {};  ///< if it is a result of a part that has one,
     int own_result = 0;                                    ///< and which of them
     std::source_location where;
+    std::string scope = {};  ///< what it belongs to, "blocks.3.up"; no part of what it computes, nor of texts of that
     bool is_input() const { return !outputs[0].body.defined(); }
+};
+
+/// What this thread declares while it lives, inputs too, belongs to that scope, in place of an outer one's.
+class [[nodiscard]] DeclaredIn {
+public:
+    explicit DeclaredIn(std::string scope);
+    ~DeclaredIn();
+    DeclaredIn(const DeclaredIn&) = delete;
+    DeclaredIn& operator=(const DeclaredIn&) = delete;
+
+private:
+    std::string outer_;
 };
 
 [[noreturn]] void refuse_undefined_tensor(std::source_location where);
@@ -223,8 +236,8 @@ Tensor compute(const std::string& name, const Shape& shape, const F& body,
 /// Einstein summation: einsum("y", "bik,bkj->bij", {x, w}). Letters that the result lacks are summed, in f32 if the
 /// operands are of a storage type. Three operands and more are multiplied in pairs, in the order of the fewest
 /// multiplications, where that halves those of one sum at least; what a pair makes is a tensor of its own then,
-/// NAME_LETTERS, rounded to the operands' type if all are bf16 or all f16. Throws Error on unknown letters or on extents
-/// that differ (both shapes are shown).
+/// NAME_LETTERS, rounded to the operands' type if all are bf16 or all f16. Throws Error on unknown letters or on
+/// extents that differ (both shapes are shown).
 Tensor einsum(const std::string& name, const std::string& formula, const std::vector<Tensor>& operands,
               std::source_location where = std::source_location::current());
 

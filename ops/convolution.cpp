@@ -115,6 +115,7 @@ ConvolutionLayer::ConvolutionLayer(int dimensions, const std::shared_ptr<Backend
 }
 
 Tensor ConvolutionLayer::operator()(const Tensor& x, std::source_location where) const {
+    const Scope here = scope();
     return convolution(dimensions_, x, weight_, bias_, options_, where);
 }
 

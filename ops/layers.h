@@ -54,7 +54,10 @@ double accuracy(const HostArray& logits, const std::vector<int32_t>& labels, TW_
 class Linear : public Module {
 public:
     Linear(std::shared_ptr<Backend> backend, int64_t in, int64_t out, uint64_t seed);
-    Tensor operator()(const Tensor& x, TW_HERE) const { return linear(x, weight_, bias_, where); }
+    Tensor operator()(const Tensor& x, TW_HERE) const {
+        const Scope here = scope();
+        return linear(x, weight_, bias_, where);
+    }
 
 private:
     Tensor weight_, bias_;
@@ -64,7 +67,10 @@ private:
 class Embedding : public Module {
 public:
     Embedding(const std::shared_ptr<Backend>& backend, int64_t words, int64_t width, uint64_t seed);
-    Tensor operator()(const Tensor& ids, TW_HERE) const { return embedding(weight_, ids, where); }
+    Tensor operator()(const Tensor& ids, TW_HERE) const {
+        const Scope here = scope();
+        return embedding(weight_, ids, where);
+    }
 
 private:
     Tensor weight_;

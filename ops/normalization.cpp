@@ -74,12 +74,14 @@ BatchNorm::BatchNorm(const std::shared_ptr<Backend>& backend, int64_t channels, 
 
 Tensor BatchNorm::operator()(const Tensor& x, std::source_location where) const {
     if (!is_training()) return infer(x, where);
+    const Scope here = scope();
     Tensor y = batch_norm(x, gain_, bias_, epsilon_, where);
     follow(x, where);
     return y;
 }
 
 Tensor BatchNorm::infer(const Tensor& x, std::source_location where) const {
+    const Scope here = scope();
     return batch_norm_by(mean_, variance_, x, gain_, bias_, epsilon_, where);
 }
 
@@ -104,6 +106,7 @@ schedules::Moments followed(const tw::Tensor& batch, const schedules::Moments& o
 void BatchNorm::follow(const Tensor& x, std::source_location where) const {
     if (Capture* capture = x.backend()->capture()) {
         CalledFrom caller(where);
+        const DeclaredIn declared(Scope::path());
         const schedules::Moments next =
             followed(capture->symbol_of(x), {capture->symbol_of(mean_), capture->symbol_of(variance_)}, momentum_);
         capture->overwrite(mean_, next.mean);

@@ -50,7 +50,10 @@ private:
 class GroupNorm : public Module {
 public:
     GroupNorm(const std::shared_ptr<Backend>& backend, int64_t groups, int64_t channels, double epsilon = 1e-5);
-    Tensor operator()(const Tensor& x, TW_HERE) const { return group_norm(x, groups_, gain_, bias_, epsilon_, where); }
+    Tensor operator()(const Tensor& x, TW_HERE) const {
+        const Scope here = scope();
+        return group_norm(x, groups_, gain_, bias_, epsilon_, where);
+    }
 
 private:
     int64_t groups_;
@@ -62,7 +65,10 @@ class LayerNorm : public Module {
 public:
     /// `shape`: of the last dimensions of x.
     LayerNorm(const std::shared_ptr<Backend>& backend, const std::vector<int64_t>& shape, double epsilon = 1e-5);
-    Tensor operator()(const Tensor& x, TW_HERE) const { return layer_norm(x, gain_, bias_, epsilon_, where); }
+    Tensor operator()(const Tensor& x, TW_HERE) const {
+        const Scope here = scope();
+        return layer_norm(x, gain_, bias_, epsilon_, where);
+    }
 
 private:
     double epsilon_;
@@ -72,7 +78,10 @@ private:
 class RMSNorm : public Module {
 public:
     RMSNorm(const std::shared_ptr<Backend>& backend, int64_t width, double epsilon = 1e-5);
-    Tensor operator()(const Tensor& x, TW_HERE) const { return rms_norm(x, gain_, epsilon_, where); }
+    Tensor operator()(const Tensor& x, TW_HERE) const {
+        const Scope here = scope();
+        return rms_norm(x, gain_, epsilon_, where);
+    }
 
 private:
     double epsilon_;

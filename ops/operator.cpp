@@ -8,6 +8,7 @@
 #include "dsl/differentiate.h"
 #include "dsl/simplify.h"
 #include "ops/capture.h"
+#include "ops/modules/scope.h"
 #include "ops/tape/distinct_operations.h"
 #include "schedules/choose.h"
 #include "support/error.h"
@@ -86,6 +87,7 @@ Tensor OperatorState::call(const std::vector<Tensor>& inputs, const std::source_
     const std::shared_ptr<Backend>& backend = inputs[0].backend();
     if (Capture* capture = backend->capture()) {
         CalledFrom caller(where);
+        const DeclaredIn declared(Scope::path());
         std::vector<tw::Tensor> symbols;
         for (const Tensor& input : inputs) symbols.push_back(capture->symbol_of(input));
         const tw::Tensor result = expression(symbols);

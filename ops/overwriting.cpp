@@ -1,6 +1,7 @@
 #include "ops/overwriting.h"
 
 #include "ops/capture.h"
+#include "ops/modules/scope.h"
 #include "ops/tape/made_again.h"
 #include "schedules/choose_in_place.h"
 #include "schedules/declaration_text.h"
@@ -53,6 +54,7 @@ std::vector<Tensor> Overwriting::run_now(const std::vector<NamedTensor>& read) {
 }
 
 std::vector<Tensor> Overwriting::write_down(Capture& capture, const std::vector<NamedTensor>& read) const {
+    const DeclaredIn scope(Scope::path());
     const auto now = [&](const NamedTensor& named) { return capture.symbol_of(named.tensor); };
     std::vector<Tensor> tensors, made;
     for (const NamedTensor& named : overwritten_) tensors.push_back(named.tensor);

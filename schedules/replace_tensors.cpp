@@ -16,6 +16,7 @@ std::vector<Expr> bodies_of(const Operation& operation) {
 
 std::shared_ptr<const Operation> declared_again(const Operation& operation, const std::string& name,
                                                 const std::vector<Expr>& bodies) {
+    const DeclaredIn scope(operation.scope);
     std::vector<std::string> names;
     for (const Operation::Output& output : operation.outputs) names.push_back(output.name);
     if (names[0].empty()) names.clear();

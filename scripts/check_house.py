@@ -2,6 +2,7 @@
 """Checks how the rooms of the house stand to each other; `check_house.py` in the project's root, status 1 with findings.
 
 Arrows: a room includes only rooms that stand before it in ROOMS, and no two files of codegen/ or the emulator include each other.
+Tape: headers of models and optimizers reach none of the tape's.
 Names: codegen/ and device/ know no operator by its name.
 Lengths: no file outside of tests/ is over 450 lines, no function over 60 that is no table, no line of the vocabulary,
 which kernels show, over 120 columns.
@@ -19,6 +20,9 @@ ROOMS = ["support", "dsl", "device",
          "runtime/emulator", "runtime/compile", "runtime/driver", "schedules", "ops", "ops/step", "bench", "tuning", "include", "tutorials",
          "verify", "tools", "tests"]
 NO_PAIRS = ("codegen/", "runtime/emulator/")  # rooms whose files are a ladder: of two, at most one includes the other
+
+MODELS = ("ops/layers.h", "ops/modules/", "ops/optimizer.h", "ops/optimizers/", "ops/overwriting.h", "ops/tensor.h")
+TAPE = ("ops/autograd.h", "ops/tape/")
 
 OPERATORS = ["gemm", "matmul", "softmax", "layernorm", "rmsnorm", "attention", "convolution", "conv2d", "gelu", "silu",
              "swiglu", "embedding", "cross_entropy", "adam"]
@@ -67,6 +71,19 @@ def check_arrows(files):
                 yield f"{one} and {other} include each other"
 
 
+def check_tape(files):
+    for path in files:
+        if not path.startswith(MODELS) or not path.endswith(".h"):
+            continue
+        ways, reached = [[path]], {path}
+        for way in ways:
+            for name in set(includes(way[-1])) - reached:
+                reached.add(name)
+                ways.append([*way, name])
+                if name.startswith(TAPE):
+                    yield " includes ".join(ways[-1]) + ": that is the tape's"
+
+
 def check_operator_names(files):
     names = re.compile(r"(?<![a-z])(" + "|".join(OPERATORS) + r")(?![a-z])", re.I)
     for path in files:
@@ -108,9 +125,9 @@ def check_lengths(files):
 
 def main():
     files = sources()
-    findings = [*check_arrows(files), *check_operator_names(files), *check_lengths(files)]
-    print("\n".join(findings) or f"{len(files)} files: no upward arrow, no pair that includes each other, no operator, "
-          "nothing too long")
+    findings = [*check_arrows(files), *check_tape(files), *check_operator_names(files), *check_lengths(files)]
+    print("\n".join(findings) or f"{len(files)} files: no upward arrow, no pair that includes each other, no tape in "
+          "headers of models, no operator, nothing too long")
     return 1 if findings else 0
 
 

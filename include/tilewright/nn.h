@@ -3,6 +3,7 @@
 #include <tilewright/tilewright.h>
 
 #include "ops/attention.h"
+#include "ops/autograd.h"
 #include "ops/checkpoint.h"
 #include "ops/comparisons.h"
 #include "ops/convolution.h"
@@ -12,6 +13,7 @@
 #include "ops/modules/dropout.h"
 #include "ops/modules/module.h"
 #include "ops/modules/multi_head_attention.h"
+#include "ops/modules/scope.h"
 #include "ops/modules/sequential.h"
 #include "ops/normalization.h"
 #include "ops/optimizer.h"

@@ -68,6 +68,7 @@ Dropout::Dropout(const std::shared_ptr<Backend>& backend, double probability, ui
 
 Tensor Dropout::operator()(const Tensor& x, std::source_location where) const {
     if (!is_training() || probability_ == 0) return x;
+    const Scope here = scope();
     return dropout(x, probability_, draw_->run({{"seed", seed_}}).at(0), where);
 }
 

@@ -10,6 +10,7 @@ struct Module::State {
     NamedTensors parameters, buffers;
     std::vector<std::pair<std::string, Module>> modules;
     bool is_training = true;
+    std::shared_ptr<ModuleName> name = std::make_shared<ModuleName>();
 };
 
 Module::Module() : state_(std::make_shared<State>()) {}
@@ -43,6 +44,8 @@ void Module::add_module(const std::string& name, const Module& module, std::sour
     user_check(!module.holds(*this), where,
                "Module: '{}' is this module, or has it inside; register it in one that stands above", name);
     state_->modules.emplace_back(name, module);
+    ModuleName& known = *module.state_->name;
+    if (known.name.empty()) known = {name, state_->name};
 }
 
 bool Module::holds(const Module& other) const {
@@ -84,6 +87,8 @@ void Module::train(bool on) const {
 void Module::set_requires_grad(bool on, std::source_location where) const {
     for (const Tensor& parameter : parameters()) parameter.set_requires_grad(on, where);
 }
+
+Scope Module::scope() const { return Scope(state_->name); }
 
 bool Module::is_training() const { return state_->is_training; }
 

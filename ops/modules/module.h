@@ -18,7 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "ops/autograd.h"
+#include "ops/modules/scope.h"
+#include "ops/tensor.h"
 
 namespace tw::nn {
 
@@ -45,6 +46,11 @@ public:
     void train(bool on = true) const;
     void eval() const { train(false); }
     bool is_training() const;
+
+    /// Stands first in a module's call: what a captured step calls while it lives belongs to this module, under the
+    /// names that it and those around it are registered by, "blocks.3.attention"; calls of modules inside to these.
+    /// Modules of this library have it.
+    Scope scope() const;
 
     /// Of all parameters, of this module and all inside: with `false` they are frozen (Tensor::set_requires_grad()).
     void set_requires_grad(bool on = true, TW_HERE) const;

@@ -31,6 +31,7 @@ MultiHeadAttention::MultiHeadAttention(const std::shared_ptr<Backend>& backend, 
 Tensor MultiHeadAttention::operator()(const Tensor& x, std::source_location where) const {
     user_check(x.shape().size() == 3 && x.shape()[2] == width_, where,
                "MultiHeadAttention: x is {}; give [batch, length, {}]", shape_text(x.shape()), width_);
+    const Scope here = scope();
     const int64_t heads = heads_ + 2 * heads_of_keys_;
     const Tensor all = reshape(qkv_(x, where), {x.shape()[0], x.shape()[1], heads, width_ / heads_}, where);
     const auto part = [&](int64_t begin, int64_t end) { return slice(all, 2, begin, end, where); };

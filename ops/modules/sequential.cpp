@@ -12,8 +12,13 @@ void Sequential::push_back(const SequentialStage& stage) {
 }
 
 Tensor Sequential::operator()(const Tensor& x, std::source_location where) const {
+    const Scope here = scope();
     Tensor y = x;
-    for (const SequentialStage& stage : *stages_) y = stage.call(y, where);
+    for (size_t k = 0; k < stages_->size(); ++k) {
+        const SequentialStage& stage = (*stages_)[k];
+        const Scope part = stage.module ? stage.module->scope() : Scope(std::to_string(k));
+        y = stage.call(y, where);
+    }
     return y;
 }
 

@@ -54,7 +54,11 @@ private:
         result.declared = std::move(group.declared);
         result.selection = schedule.selection;
         result.seconds = schedule.seconds;
-        for (int node : nodes) result.operations.push_back(name_of(graph_.nodes[static_cast<size_t>(node)]));
+        for (int node : nodes) {
+            result.operations.push_back(name_of(graph_.nodes[static_cast<size_t>(node)]));
+            result.scopes.push_back(graph_.nodes[static_cast<size_t>(node)].operation->scope);
+        }
+        result.declared_as = std::move(group.names);
         for (const Tensor& input : group.inputs) result.inputs.push_back(input.name());
         for (const Tensor& read : group.reads) result.reads.push_back(index_of(read));
         for (const Tensor& written : group.writes) result.writes.push_back(index_of(written));

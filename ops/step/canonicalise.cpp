@@ -258,6 +258,7 @@ private:
             for (const Tensor& operand : own.operands) operands.push_back(now(operand));
             const bool same =
                 std::ranges::equal(operands, own.operands, [](const Tensor& a, const Tensor& b) { return a.same(b); });
+            const DeclaredIn scope(own.results.at(0).operation()->scope);
             if (!same)
                 entry->second = with_schedule(own.name, operands, own.declare, own.schedule, own.schedules, own.where);
         }

@@ -42,7 +42,7 @@ public:
         }
     }
 
-    StepCut cut() && {
+    StepCut cut() {
         bool changed = true;
         while (changed) {
             apart_.clear();
@@ -50,6 +50,10 @@ public:
             changed = join_neighbours(&Cutting::makers_beside) || changed;
             changed = join_neighbours(&Cutting::readers_beside) || changed;
         }
+        return separate();
+    }
+    /// Groups as they are.
+    StepCut separate() const {
         StepCut result;
         for (int group : order()) result.groups.push_back(groups_[static_cast<size_t>(group)]);
         result.apart = {apart_.begin(), apart_.end()};
@@ -311,5 +315,9 @@ private:
 }  // namespace
 
 StepCut cut_step(const StepGraph& graph, GroupSchedules& schedules) { return Cutting(graph, schedules).cut(); }
+
+StepCut separate_step(const StepGraph& graph, GroupSchedules& schedules) {
+    return Cutting(graph, schedules).separate();
+}
 
 }  // namespace tw

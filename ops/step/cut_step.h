@@ -16,5 +16,7 @@ struct StepCut {
 /// tensor, those become one whose kernels together take less time than theirs apart, by the model of time, if nothing
 /// that is not in them has to run between. Throws Error if an operation alone cannot be scheduled.
 StepCut cut_step(const StepGraph& graph, GroupSchedules& schedules);
+/// Each operation a group by itself. Throws Error likewise.
+StepCut separate_step(const StepGraph& graph, GroupSchedules& schedules);
 
 }  // namespace tw

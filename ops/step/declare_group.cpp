@@ -30,9 +30,11 @@ public:
                 if (!made_.contains(view.get()) && !is_input({view, 0})) declare(view);
             if (graph.nodes[node].own_schedule) {
                 declare_part(graph.nodes[node]);
+                result_.names.emplace_back();
                 return;
             }
             declare(graph.nodes[node].operation);
+            result_.names.push_back(made_.at(graph.nodes[node].operation.get()).operation()->name);
         }
         for (int node : nodes) add_outputs(graph.nodes[node].operation);
         for (const auto& [out, in] : graph.overwrites) overwrite(out, in);

@@ -9,10 +9,11 @@
 namespace tw {
 
 struct GroupDeclaration {
-    schedules::Declared declared;  ///< over inputs alone
-    std::vector<Tensor> writes;    ///< what its outputs are in the step
-    std::vector<Tensor> inputs;    ///< of the declaration
-    std::vector<Tensor> reads;     ///< what these are in the step
+    schedules::Declared declared;    ///< over inputs alone
+    std::vector<Tensor> writes;      ///< what its outputs are in the step
+    std::vector<Tensor> inputs;      ///< of the declaration
+    std::vector<Tensor> reads;       ///< what these are in the step
+    std::vector<std::string> names;  ///< of the nodes' operations in it; of a part empty
     /// Of a part, which is a group by itself: its own, and what it gets.
     std::shared_ptr<const OwnSchedule> own_schedule = {};
     std::vector<Tensor> operands = {};

@@ -123,6 +123,7 @@ std::vector<KernelCost> kernel_costs(const StepPlan& plan) {
         for (KernelCost cost : found->second) {
             cost.group = g;
             cost.operations = plan.groups[g].operations;
+            cost.scopes = plan.groups[g].scopes;
             costs.push_back(std::move(cost));
         }
     }

@@ -16,6 +16,7 @@ struct KernelCost {
     size_t group = 0;  ///< of the plan
     std::string name;
     std::vector<std::string> operations = {};  ///< of the group, as the user called them
+    std::vector<std::string> scopes = {};      ///< of each, "blocks.0.up"
     std::string why = {};                      ///< its schedule is this one
     double bytes = 0;                          ///< that pass device memory, as counted by the model
     /// Its part of those of the group's declaration (declared_flops()), as its loops have parts of the kernels' FLOPs.

@@ -36,6 +36,18 @@ std::string kernel_row(const Explained& step, const std::string& group, const Ke
     return text + "\n";
 }
 
+/// "z, h (blocks.0.up), loss": neighbours of one scope stand in front of it.
+std::string operations_text(const KernelCost& cost) {
+    std::string text;
+    for (size_t k = 0; k < cost.operations.size(); ++k) {
+        const std::string& scope = cost.scopes[k];
+        const bool is_last = k + 1 == cost.operations.size() || cost.scopes[k + 1] != scope;
+        text += (k > 0 ? ", " : "") + cost.operations[k];
+        if (is_last && !scope.empty()) text += fmt::format(" ({})", scope);
+    }
+    return text;
+}
+
 std::string kernels_table(const Explained& step) {
     std::vector<KernelCost> rows = step.costs;
     if (step.options.sorted)
@@ -57,7 +69,7 @@ std::string kernels_table(const Explained& step) {
         sum.compute_seconds += cost.compute_seconds;
         sum.measured += cost.measured;
         text += kernel_row(step, std::to_string(cost.group), cost);
-        text += fmt::format("       of {}; {}\n", fmt::join(cost.operations, ", "), cost.why);
+        text += fmt::format("       of {}; {}\n", operations_text(cost), cost.why);
     }
     if (rows.empty()) return text;
     text += kernel_row(step, "", sum);

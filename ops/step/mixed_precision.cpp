@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -51,6 +52,10 @@ bool has_type(const Operation& operation, Type type) {
     return std::ranges::all_of(operation.outputs, [&](const auto& output) { return output.type == type; });
 }
 
+bool is_in_scope(const std::string& scope, const std::string& outer) {
+    return scope == outer || scope.starts_with(outer + ".");
+}
+
 std::string without_number(const std::string& name) {
     const size_t end = name.find_last_not_of("0123456789");
     return end != std::string::npos && end + 1 < name.size() && name[end] == '_' ? name.substr(0, end) : name;
@@ -65,6 +70,7 @@ public:
                 std::ranges::any_of(operations_, [&](const auto& operation) { return is_called(*operation, name); }),
                 where, "mixed_precision: the step has no tensor '{}' to keep; there are [{}]", name,
                 fmt::join(names(), ", "));
+        check_scopes(where);
         for (const OperationRef& operation : operations_of(step.outputs)) look_at(*operation);
         for (auto each = operations_.rbegin(); each != operations_.rend(); ++each) {
             note_update(**each);
@@ -92,7 +98,30 @@ private:
         names.erase(std::unique(names.begin(), names.end()), names.end());
         return names;
     }
+    void check_scopes(std::source_location where) const {
+        std::set<std::string> known;
+        for (const OperationRef& operation : operations_)
+            if (!operation->is_input() && !operation->scope.empty()) known.insert(operation->scope);
+        for (const auto& [scope, type] : how_.scopes) {
+            user_check(type == f32 || type == how_.values, where,
+                       "mixed_precision: scope '{}' is to be {} in a step of {}; write f32 or {}", scope, name_of(type),
+                       name_of(how_.values), name_of(how_.values));
+            user_check(std::ranges::any_of(known, [&](const std::string& each) { return is_in_scope(each, scope); }),
+                       where, "mixed_precision: nothing of the step is called in scope '{}'; there are [{}]", scope,
+                       fmt::join(known, ", "));
+        }
+    }
+    /// By the innermost scope that the options name; none, of what is in no such one, and of inputs, which all read.
+    std::optional<Type> type_by_scope(const Operation& operation) const {
+        const std::pair<std::string, Type>* innermost = nullptr;
+        for (const auto& each : how_.scopes)
+            if (!operation.is_input() && is_in_scope(operation.scope, each.first))
+                if (!innermost || each.first.size() >= innermost->first.size()) innermost = &each;
+        return innermost ? std::optional(innermost->second) : std::nullopt;
+    }
+    bool is_f32_by_scope(const Operation& operation) const { return type_by_scope(operation) == f32; }
     bool is_kept(const Operation& operation) const {
+        if (const std::optional<Type> type = type_by_scope(operation)) return type == f32;
         return std::ranges::any_of(how_.keep, [&](const std::string& name) { return is_called(operation, name); });
     }
     bool is_result(const Operation& operation) const {
@@ -110,6 +139,7 @@ private:
     void look_at(const Operation& operation) {
         visit_bodies(operation, [&](const Expr& e) {
             if (e.as<Reduce>()) reducing_.insert(&operation);
+            if (is_f32_by_scope(operation)) return;
             for (const Read* factor : factors_of(e, operation)) {
                 products_.insert(&operation);
                 factors_.insert(factor->operation.get());
@@ -233,22 +263,26 @@ private:
         if (made.type() != type && !is_wide) rounded_.push_back(result.name);
     }
     std::vector<Tensor> part_over(const OwnSchedule& own) {
+        const DeclaredIn scope(own.results.at(0).operation()->scope);
+        const bool is_f32 = is_f32_by_scope(*own.results[0].operation());
         std::vector<Tensor> operands, as_declared;
         for (const Tensor& operand : own.operands) {
             const Tensor present = now(operand);
             const auto copy = copies_.find(present.operation().get());
-            const bool is_factor = factors_.contains(operand.operation().get());
+            const bool is_factor = !is_f32 && factors_.contains(operand.operation().get());
             operands.push_back(is_factor && copy != copies_.end() ? Tensor(copy->second, 0) : present);
             as_declared.push_back(as_type(operand.type(), present, operand.name()));
         }
         try {
-            return with_schedule(own.name, operands, own.declare, own.schedule, own.schedules, own.where);
+            return with_schedule(own.name, is_f32 ? as_declared : operands, own.declare, own.schedule, own.schedules,
+                                 own.where);
         } catch (const Error&) {  // it is declared for some types alone
             return with_schedule(own.name, as_declared, own.declare, own.schedule, own.schedules, own.where);
         }
     }
     static Tensor as_type(Type type, const Tensor& tensor, const std::string& name) {
         if (tensor.type() == type) return tensor;
+        const DeclaredIn scope(tensor.operation()->scope);
         return compute(
             name, {tensor.shape().begin(), tensor.shape().end()},
             [&](const std::vector<Expr>& at) {
@@ -274,6 +308,7 @@ private:
 
     Expr over_present(const Expr& e, const Operation& operation) const {
         if (const Read* read = e.as<Read>()) return read_now(*read, e.type());
+        if (is_f32_by_scope(operation)) return {};
         const std::vector<const Read*> factors = factors_of(e, operation);
         if (factors.empty()) return {};
         return transform(e, [&](const Expr& part) -> Expr {

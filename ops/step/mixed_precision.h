@@ -19,6 +19,11 @@ struct MixedPrecision {
     /// Tensors that stay as they are declared, by their names, with all of that name and a number: "linear" is also
     /// "linear_2".
     std::vector<std::string> keep = {};
+    /// By where in the network an operation is called (ops/modules/scope.h), itself and its gradients, the innermost
+    /// scope that is given here: f32 leaves what is made there as it is declared, and has its products read what is f32
+    /// as f32; `values` rounds it as anything else, also in such a scope, and where `keep` names it. Equal operations
+    /// are one, of the scope of the first one.
+    std::vector<std::pair<std::string, Type>> scopes = {};
 };
 
 /// Whether that is the operation's name, or it with a number behind.
@@ -37,7 +42,8 @@ struct MixedStep {
 /// ones, as activations and their adjoints are; others (parameters, inputs, results) get a rounded copy, NAME_bf16.
 /// `stored` are the other tensors made so. Neither are results, what overwrites an input, and what is read, element by
 /// element, to make that: gradients of parameters. Reductions that are no products stay f32: statistics, losses.
-/// Throws Error if `values` is no float of 16 bits, nor f32, or `keep` names no tensor of the step.
+/// Throws Error if `values` is no float of 16 bits, nor f32, if `keep` names no tensor of the step, and if `scopes` has
+/// one in which nothing is called, or with another type than f32 and `values`.
 MixedStep mixed_precision(const schedules::Declared& step, const MixedPrecision& how, TW_HERE);
 
 }  // namespace tw

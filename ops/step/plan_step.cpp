@@ -64,7 +64,8 @@ public:
     void cut() {
         auto [graph, refused] = graph_of(step_, stored_, options_.parts, schedules_, where_);
         graph.regions = regions_of(regions_, declared_, step_, graph);
-        AssembledPlan assembled = assemble_plan(graph, cut_step(graph, schedules_), schedules_);
+        const StepCut cut = options_.join ? cut_step(graph, schedules_) : separate_step(graph, schedules_);
+        AssembledPlan assembled = assemble_plan(graph, cut, schedules_);
         const auto values_of = [&](const std::vector<Tensor>& tensors) {
             std::set<int> values;
             for (const Tensor& tensor : tensors)

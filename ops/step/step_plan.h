@@ -53,6 +53,8 @@ struct StepGroup {
     std::shared_ptr<const Selection> selection;  ///< its kernels; equal groups share them
     double seconds = 0;                          ///< as predicted
     std::vector<std::string> operations;         ///< as the user called them
+    std::vector<std::string> declared_as;        ///< of each, its name in `declared`; empty: of a part
+    std::vector<std::string> scopes;             ///< of each, "blocks.0.up" (ops/modules/scope.h); empty: of none
     std::vector<int> reads;                      ///< values, one for each of `inputs`
     std::vector<std::string> inputs;             ///< names in `declared`
     std::vector<int> writes;                     ///< values, one for each output
@@ -101,6 +103,9 @@ struct StepOptions {
     /// Kernels of few blocks run beside others that they have nothing to do with (step_branches.h); else all run one
     /// behind the other.
     bool branches = true;
+    /// Operations are scheduled together where that is faster; else each is a group by itself, whose results can be
+    /// looked at.
+    bool join = true;
     /// Inputs that share memory; those of which one is not read count for nothing.
     std::vector<InputPart> parts = {};
     /// Sees the step as it is declared, and after each pass.

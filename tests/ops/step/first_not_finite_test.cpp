@@ -50,6 +50,7 @@ TEST_P(FirstNotFinite, IsFoundAndNothingChanges) {
     EXPECT_EQ(found->at, (std::vector<int64_t>{row, 3})) << found->text();
     EXPECT_TRUE(std::isinf(found->element));
     EXPECT_THAT(found->operations, testing::Contains("h"));
+    EXPECT_EQ(found->operation, "h") << found->text();
     EXPECT_THAT(found->text(), HasSubstr(fmt::format("makes inf at [{}, 3] of h", row)));
     for (const auto& [name, array] : data.inputs) EXPECT_EQ(step.get(name).bytes, array.bytes) << name;
 
@@ -59,6 +60,38 @@ TEST_P(FirstNotFinite, IsFoundAndNothingChanges) {
     ASSERT_TRUE(given);
     EXPECT_FALSE(given->group);
     EXPECT_THAT(given->text(), HasSubstr("the step is given nan at [1, 2] of y"));
+}
+
+/// A chain of elements is one group, which overwrites what it is made of; one of its operations makes NaN or infinity
+/// of numbers, and all behind it go on with that.
+TEST_P(FirstNotFinite, NamesTheOperationInsideOfAGroup) {
+    const int64_t rows = 8, width = 48;
+    for (int k = 0; k < 3; ++k) {
+        const size_t length = 3 + random_() % 5, bad = random_() % length;
+        const bool is_nan = random_() % 2 == 0;
+        const Tensor w = input("w", f32, {rows, width});
+        Tensor h = w;
+        for (size_t n = 0; n < length; ++n) {
+            const DeclaredIn scope(fmt::format("layers.{}", n));
+            const Tensor in = h;
+            h = compute(fmt::format("h{}", n), {rows, width}, [&](Expr i, Expr j) {
+                if (n != bad) return sqrt(in(i, j) + 0.5);
+                return is_nan ? log(in(i, j) - 100.0) : exp(in(i, j) * 1000.0);
+            });
+        }
+        const PlannedStep step(plan_step({{h}, {{h, w}}}, target("sm_90a")), device_);
+        ASSERT_EQ(step.plan().groups.size(), 1U);
+        ASSERT_EQ(step.plan().groups[0].operations.size(), length);
+        HostArray weights = host_array(f32, {rows, width});
+        fill_uniform(weights, 1, 2, random_());
+        step.set("w", weights);
+        const auto found = first_not_finite(step);
+        ASSERT_TRUE(found && found->group);
+        EXPECT_EQ(found->operation, fmt::format("h{}", bad)) << found->text();
+        EXPECT_EQ(found->scope, fmt::format("layers.{}", bad));
+        EXPECT_THAT(found->text(), HasSubstr(fmt::format("the first to make one is h{0} (layers.{0})", bad)));
+        EXPECT_EQ(step.get("w").bytes, weights.bytes);
+    }
 }
 
 /// An index that leads outside of a table stops the step behind a group that has overwritten its input.
