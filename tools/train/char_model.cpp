@@ -70,19 +70,20 @@ void read_sequence(const std::vector<int32_t>& text, int64_t from, int64_t lengt
     next.insert(next.end(), text.begin() + from + 1, text.begin() + from + length + 1);
 }
 
-struct Block {
+struct Block : nn::Module {
     nn::LayerNorm norm1, norm2;
     nn::Linear qkv, out, up, down;
 
     Block(const std::shared_ptr<nn::Backend>& backend, int64_t width, uint64_t seed)
-        : norm1(backend, {width}),
-          norm2(backend, {width}),
-          qkv(backend, width, 3 * width, seed),
-          out(backend, width, width, seed + 1),
-          up(backend, width, 4 * width, seed + 2),
-          down(backend, 4 * width, width, seed + 3) {}
+        : norm1(register_module("norm1", nn::LayerNorm(backend, {width}))),
+          norm2(register_module("norm2", nn::LayerNorm(backend, {width}))),
+          qkv(register_module("qkv", nn::Linear(backend, width, 3 * width, seed))),
+          out(register_module("out", nn::Linear(backend, width, width, seed + 1))),
+          up(register_module("up", nn::Linear(backend, width, 4 * width, seed + 2))),
+          down(register_module("down", nn::Linear(backend, 4 * width, width, seed + 3))) {}
 
     nn::Tensor operator()(const nn::Tensor& x, const Sizes& of) const {
+        const nn::Scope here = scope();
         const int64_t depth = of.width / of.heads, rows = of.batch * of.length;
         const nn::Tensor all = nn::reshape(qkv(norm1(x)), {of.batch, of.length, 3, of.heads, depth});
         auto part = [&](int64_t n) {
@@ -92,7 +93,7 @@ struct Block {
         const nn::Tensor y = nn::add(x, out(nn::reshape(o, {rows, of.width})));
         return nn::add(y, down(nn::gelu(up(norm2(y)))));
     }
-    std::vector<nn::Tensor> parameters() const {
+    std::vector<nn::Tensor> parameters() const {  // in the order that checkpoints have
         return nn::joined({norm1.parameters(), qkv.parameters(), out.parameters(), norm2.parameters(), up.parameters(),
                            down.parameters()});
     }
@@ -106,8 +107,10 @@ public:
           seed_(options.seed),
           text_(options.texts),
           of_(sizes(options)),
-          last_norm_(backend, {of_.width}),
-          output_(backend, of_.width, text_.kinds(), options.seed + 99) {
+          blocks_(network_.register_module("blocks", nn::ModuleList<Block>())),
+          last_norm_(network_.register_module("last_norm", nn::LayerNorm(backend, {of_.width}))),
+          output_(
+              network_.register_module("output", nn::Linear(backend, of_.width, text_.kinds(), options.seed + 99))) {
         const int64_t batch = of_.batch * of_.length, held_out = static_cast<int64_t>(text_.held_out().size());
         user_check(
             held_out > batch, std::source_location::current(),
@@ -118,7 +121,7 @@ public:
             nn::uniform_parameter(backend, {text_.kinds(), of_.width}, bound, options.seed + 97, "characters");
         places_ = nn::uniform_parameter(backend, {of_.length, of_.width}, bound, options.seed + 98, "places");
         for (int64_t k = 0; k < of_.blocks; ++k)
-            blocks_.emplace_back(backend, of_.width, options.seed + 10 * uint64_t(k + 1));
+            blocks_.push_back(Block(backend, of_.width, options.seed + 10 * uint64_t(k + 1)));
         here_ = nn::Tensor(backend, i32, {of_.batch * of_.length}, "here");
         next_ = nn::Tensor(backend, i32, {of_.batch * of_.length}, "next");
         draw(0);
@@ -185,7 +188,8 @@ private:
     Characters text_;
     Sizes of_;
     nn::Tensor characters_, places_, here_, next_;
-    std::vector<Block> blocks_;
+    nn::Module network_;
+    nn::ModuleList<Block> blocks_;
     nn::LayerNorm last_norm_;
     nn::Linear output_;
     std::optional<nn::CompiledStep> judged_;

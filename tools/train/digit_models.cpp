@@ -104,6 +104,8 @@ protected:
     virtual nn::Tensor logits(const nn::Tensor& x) const = 0;
     virtual nn::Tensor trained_logits(const nn::Tensor& x) const { return logits(x); }
 
+    nn::Module network_;  // names its layers
+
 private:
     nn::Tensor images(const DigitImages&, const std::vector<float>& pixels, int64_t count, const char* name) const {
         std::vector<int64_t> shape{count};
@@ -127,9 +129,10 @@ public:
     Mlp(const std::shared_ptr<nn::Backend>& backend, const ModelOptions& options)
         : DigitModel(backend, options, {side * side}),
           width_(options.small ? 32 : 256),
-          hidden_(backend, side * side, width_, options.seed),
-          output_(backend, width_, classes, options.seed + 1),
-          dropout_(backend, options.small ? 0 : 0.5, options.seed + 2) {}
+          hidden_(network_.register_module("hidden", nn::Linear(backend, side * side, width_, options.seed))),
+          output_(network_.register_module("output", nn::Linear(backend, width_, classes, options.seed + 1))),
+          dropout_(
+              network_.register_module("dropout", nn::Dropout(backend, options.small ? 0 : 0.5, options.seed + 2))) {}
     std::string description() const override {
         return fmt::format("{} pixels, {} hidden units, dropout, {} digits", side * side, width_, classes);
     }
@@ -157,11 +160,13 @@ public:
     Cnn(const std::shared_ptr<nn::Backend>& backend, const ModelOptions& options)
         : DigitModel(backend, options, {side, side, 1}),
           width_(options.small ? 4 : 16),
-          first_(backend, 1, width_, {3}, options.seed, {.padding = {1}}),
-          second_(backend, width_, 2 * width_, {3}, options.seed + 1, {.padding = {1}}),
-          first_norm_(backend, width_),
-          second_norm_(backend, 2 * width_),
-          output_(backend, 4 * 2 * width_, classes, options.seed + 2) {}
+          first_(
+              network_.register_module("first", nn::Conv2d(backend, 1, width_, {3}, options.seed, {.padding = {1}}))),
+          second_(network_.register_module(
+              "second", nn::Conv2d(backend, width_, 2 * width_, {3}, options.seed + 1, {.padding = {1}}))),
+          first_norm_(network_.register_module("first_norm", nn::BatchNorm(backend, width_))),
+          second_norm_(network_.register_module("second_norm", nn::BatchNorm(backend, 2 * width_))),
+          output_(network_.register_module("output", nn::Linear(backend, 4 * 2 * width_, classes, options.seed + 2))) {}
     std::string description() const override {
         return fmt::format("convolutions of {} and {} channels with batch norm, pooling, {} digits", width_, 2 * width_,
                            classes);

@@ -30,8 +30,7 @@ void LossRecord::begin(int64_t done) {
 
 void LossRecord::write_line(const std::string& line) {
     file_ << line;
-    if (!file_.flush())
-        throw_error(Error, "cannot write {}; name a file in a folder that exists and has room", csv_);
+    if (!file_.flush()) throw_error(Error, "cannot write {}; name a file in a folder that exists and has room", csv_);
 }
 
 void LossRecord::add(int64_t step, double loss) {

@@ -9,11 +9,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "ops/autograd.h"
 #include "ops/optimizer.h"
 #include "ops/optimizers/rate_schedule.h"
 #include "ops/persistence/checkpoint.h"
 #include "ops/step/compile_step.h"
-#include "ops/step/explain_step.h"
 #include "ops/step/memory_map.h"
 #include "support/error.h"
 #include "support/progress.h"
@@ -81,7 +81,7 @@ public:
         print("{} parameters; a step is {} kernels in one launch, planned and compiled in {:.1f} s\n", num_parameters(),
               step_.plan().num_kernels(), seconds_since(begin));
         if (options_.explain)
-            print("{}{}{}", step_.plan().text(), explain(step_.plan(), {.sorted = true}), memory_map(step_.plan()));
+            print("{}{}{}", step_.plan().text(), step_.explain({.sorted = true}), memory_map(step_.plan()));
         if (!options_.memory.empty()) write_memory_picture(options_.memory, step_.plan());
         keep_all();
     }
@@ -214,7 +214,8 @@ void add_options(CLI::App* command, TrainOptions& options) {
     command->add_option("--checkpoint", options.checkpoint, "a file that keeps the run, written as it goes");
     command->add_option("--save-every", options.save_every, "steps between checkpoints")->check(whole_number(1, most));
     command->add_flag("--resume", options.resume, "go on from the checkpoint, if there is one: with the same bits");
-    command->add_flag("--explain", options.explain, "the step's groups, kernels, memory, and why");
+    command->add_flag("--explain", options.explain,
+                      "the step's groups, kernels, memory, and why; times as predicted and measured");
     command->add_option("--after", options.after, "print the step after this pass of planning: declared, cut, ..");
     command->add_option("--memory", options.memory, "a file for a picture of the step's memory, group by group");
 }
