@@ -7,6 +7,8 @@
 // backward pass. Tutorial 21 writes a layer that the library does not have.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <functional>
 #include <numeric>
 #include <random>
 
@@ -16,6 +18,7 @@
 #include "ops/normalization.h"
 #include "ops/optimizer.h"
 #include "ops/pooling.h"
+#include "ops/step/compile_step.h"
 #include "tutorials/digits.h"
 #include "tutorials/lesson.h"
 
@@ -80,6 +83,21 @@ void show_a_convolution(const Lesson& lesson) {
     for (const Tensor& gradient : gradients(y, dy, {x, w})) lesson.show(gradient);
 }
 
+// The same lines, planned as a whole: recorded, each call has kernels of its own; compiled, operations of neighbouring
+// calls share kernels, as batch norm, ReLU and pooling do, and gradients and updates with them (tutorial 24 has more).
+void show_the_step_compiled(Lesson& lesson, const std::shared_ptr<nn::Backend>& backend, size_t num_recorded,
+                            const std::function<nn::Tensor(const nn::Tensor& step)>& train) {
+    const nn::Tensor number = on_device(backend, i32, {1}, std::vector<int32_t>{0}, "number");
+    const nn::CompiledStep step = nn::compile(backend, [&] { return std::vector{train(number)}; });
+    lesson.say(step.explain({.sorted = true}));
+    lesson.expect(step.plan().num_kernels() < num_recorded,
+                  fmt::format("{} kernels a step, {} recorded", step.plan().num_kernels(), num_recorded));
+    step.run();
+    const double loss = step.results()[0].to_host().at({}).real;
+    lesson.expect(std::isfinite(loss),
+                  fmt::format("it goes on from where the recorded ones have come: loss {:.3f}", loss));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -127,6 +145,14 @@ int main(int argc, char** argv) {
         fmt::print("epoch {}: loss {:.3f} at first, {:.3f} at last, after {:.2f} s\n", e + 1,
                    losses.front().data().read<float>()[0], losses.back().data().read<float>()[0], seconds());
     }
+
+    show_the_step_compiled(lesson, backend, epoch.size() / static_cast<size_t>(Steps), [&](const nn::Tensor& step) {
+        const nn::Tensor x = pick_images({images, order, step}), y = pick_labels({labels, order, step});
+        const nn::Tensor loss = nn::cross_entropy(net.train(x), y);
+        nn::backward(loss);
+        sgd.step();
+        return loss;
+    });
 
     // Inference takes the running moments: what is read out of an image does not depend on the others.
     const int64_t Tested = lesson.size(120, digits.test.size());

@@ -38,24 +38,41 @@ int main(int argc, char** argv) {
     const int64_t Steps = digits.training.size() / Batch;
 
     auto backend = std::make_shared<nn::Backend>(lesson.device());
-    nn::Linear hidden(backend, 64, Width, 1), output(backend, Width, 10, 2);
-    std::vector<nn::Tensor> parameters = hidden.parameters();
-    for (const nn::Tensor& parameter : output.parameters()) parameters.push_back(parameter);
-    nn::Sgd sgd(parameters, 0.1, 0.9);
+    nn::Module network;  // names its layers
+    const nn::Linear hidden = network.register_module("hidden", nn::Linear(backend, 64, Width, 1));
+    const nn::Linear output = network.register_module("output", nn::Linear(backend, Width, 10, 2));
+    nn::Sgd sgd(network.parameters(), 0.1, 0.9);
 
     nn::Tensor images = on_device(backend, f32, {digits.training.size(), 64}, digits.training.pixels, "images");
     nn::Tensor labels = on_device(backend, i32, {digits.training.size()}, digits.training.labels, "labels");
     nn::Tensor order(backend, i32, {Steps, Batch}, "order"), batch(backend, i32, {1}, "batch");
 
     // The step is written as ever. What it is given from outside, parameters and velocities among it, are inputs of the
-    // graph; what it returns are its results.
-    nn::CompiledStep step = nn::compile(backend, [&] {
+    // graph; what it returns are its results. What a module calls belongs to it, and so do the gradients of that; other
+    // calls belong to the scopes that live around them.
+    auto one_step = [&] {
         nn::Tensor x = pick_images({images, order, batch}), y = pick_labels({labels, order, batch});
-        nn::Tensor loss = nn::cross_entropy(output(nn::relu(hidden(x))), y);
+        nn::Tensor logits = output(nn::relu(hidden(x)));
+        const nn::Scope scope("loss");
+        nn::Tensor loss = nn::cross_entropy(logits, y);
         nn::backward(loss);
         sgd.step();
         return std::vector{loss};
-    });
+    };
+
+    // A plan is made by passes, a few lines each of a table in ops/step/plan_step.cpp: equal operations become one,
+    // values are rounded where that is asked for, operations are cut into groups, groups are put into an order, and
+    // what lies between them into memory. `watch` sees the step behind each of them; its text() has all of it.
+    fmt::print("The step as each pass leaves it:\n\n");
+    nn::CompiledStep step =
+        nn::compile(backend, one_step, {.watch = [](const StepStage& stage) {
+                        const std::string text = stage.text();
+                        if (stage.plan)
+                            fmt::print("    {:<13} {}\n", stage.pass, text.substr(0, text.find('\n')));
+                        else
+                            fmt::print("    {:<13} {} operations\n", stage.pass, std::ranges::count(text, '\n'));
+                    }});
+    fmt::print("\n");
 
     // Which operations stand together and why, what each group reads, writes and waits for, and where the values that
     // lie between them are. A ReLU is made with its product, and its gradient with the product that it stands behind;
@@ -74,6 +91,14 @@ int main(int argc, char** argv) {
     for (const StepValue& value : step.plan().values)
         if (value.place == StepValue::Place::Arena) in_arena += value.bytes;
     fmt::print("Between groups lie {} bytes, in an arena of {}.\n\n", in_arena, step.plan().arena_bytes);
+
+    // What each kernel costs, the longest first: as the model predicts it, and as measured by running the step a few
+    // times with an event between any two launches; parameters are put back. The emulator's times are no speeds. In
+    // brackets stands where in the network operations belong. The same names say what stays f32 in mixed precision:
+    // {.mixed = {.values = bf16, .scopes = {{"output", f32}}}}.
+    const std::string costs = step.explain({.sorted = true});
+    lesson.say(costs);
+    lesson.expect(costs.find("(hidden)") != std::string::npos, "operations know their modules");
 
     // What changes from step to step lies in device memory: the batch's number, the order, the rate.
     std::mt19937 random(7);
