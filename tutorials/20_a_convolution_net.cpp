@@ -28,35 +28,23 @@ namespace {
 
 // 8 x 8 pixels -> 8 x 8 x width -> pooled to 4 x 4 -> 4 x 4 x 2 width, each channel of which sees half of the channels
 // before it -> pooled to 2 x 2 -> a row -> 10 digits.
-struct Net {
+struct Net : nn::Module {
     nn::Conv2d first, second;
     nn::BatchNorm first_norm, second_norm;
     nn::Linear output;
 
     Net(const std::shared_ptr<nn::Backend>& backend, int64_t width)
-        : first(backend, 1, width, {3}, 1, {.padding = {1}}),
-          second(backend, width, 2 * width, {3}, 2, {.padding = {1}, .groups = 2}),
-          first_norm(backend, width, 0.3),
-          second_norm(backend, 2 * width, 0.3),
-          output(backend, 4 * 2 * width, 10, 3) {}
+        : first(register_module("first", nn::Conv2d(backend, 1, width, {3}, 1, {.padding = {1}}))),
+          second(
+              register_module("second", nn::Conv2d(backend, width, 2 * width, {3}, 2, {.padding = {1}, .groups = 2}))),
+          first_norm(register_module("first_norm", nn::BatchNorm(backend, width, 0.3))),
+          second_norm(register_module("second_norm", nn::BatchNorm(backend, 2 * width, 0.3))),
+          output(register_module("output", nn::Linear(backend, 4 * 2 * width, 10, 3))) {}
 
-    // In training, batch norm takes the moments of the batch, and notes them for later.
-    nn::Tensor train(const nn::Tensor& x) const {
-        return run(x, [](const nn::BatchNorm& norm, const nn::Tensor& y) { return norm(y); });
-    }
-    nn::Tensor infer(const nn::Tensor& x) const {
-        return run(x, [](const nn::BatchNorm& norm, const nn::Tensor& y) { return norm.infer(y); });
-    }
-    std::vector<nn::Tensor> parameters() const {
-        return nn::joined({first.parameters(), second.parameters(), first_norm.parameters(), second_norm.parameters(),
-                           output.parameters()});
-    }
-
-private:
-    template <class Norm>
-    nn::Tensor run(const nn::Tensor& x, const Norm& by) const {
-        const nn::Tensor edges = nn::max_pool(nn::relu(by(first_norm, first(x))), {.window = {2}});
-        const nn::Tensor shapes = nn::average_pool(nn::relu(by(second_norm, second(edges))), {.window = {2}});
+    // In training, batch norm takes the moments of the batch, and notes them for later; behind eval() it takes these.
+    nn::Tensor operator()(const nn::Tensor& x) const {
+        const nn::Tensor edges = nn::max_pool(nn::relu(first_norm(first(x))), {.window = {2}});
+        const nn::Tensor shapes = nn::average_pool(nn::relu(second_norm(second(edges))), {.window = {2}});
         return output(nn::flatten(shapes));
     }
 };
@@ -85,6 +73,7 @@ void show_a_convolution(const Lesson& lesson) {
 
 // The same lines, planned as a whole: recorded, each call has kernels of its own; compiled, operations of neighbouring
 // calls share kernels, as batch norm, ReLU and pooling do, and gradients and updates with them (tutorial 24 has more).
+// In brackets stands which layer an operation, or what it is the gradient of, belongs to.
 void show_the_step_compiled(Lesson& lesson, const std::shared_ptr<nn::Backend>& backend, size_t num_recorded,
                             const std::function<nn::Tensor(const nn::Tensor& step)>& train) {
     const nn::Tensor number = on_device(backend, i32, {1}, std::vector<int32_t>{0}, "number");
@@ -125,7 +114,7 @@ int main(int argc, char** argv) {
         for (int32_t k = 0; k < Steps; ++k) {
             const nn::Tensor step = on_device(backend, i32, {1}, std::vector<int32_t>{k}, "step");
             const nn::Tensor x = pick_images({images, order, step}), y = pick_labels({labels, order, step});
-            losses.push_back(nn::cross_entropy(net.train(x), y));
+            losses.push_back(nn::cross_entropy(net(x), y));
             nn::backward(losses.back());
             sgd.step();
         }
@@ -148,18 +137,19 @@ int main(int argc, char** argv) {
 
     show_the_step_compiled(lesson, backend, epoch.size() / static_cast<size_t>(Steps), [&](const nn::Tensor& step) {
         const nn::Tensor x = pick_images({images, order, step}), y = pick_labels({labels, order, step});
-        const nn::Tensor loss = nn::cross_entropy(net.train(x), y);
+        const nn::Tensor loss = nn::cross_entropy(net(x), y);
         nn::backward(loss);
         sgd.step();
         return loss;
     });
 
     // Inference takes the running moments: what is read out of an image does not depend on the others.
+    net.eval();
     const int64_t Tested = lesson.size(120, digits.test.size());
     const std::vector<float> pixels(digits.test.pixels.begin(), digits.test.pixels.begin() + Tested * 64);
     const nn::Tensor test = on_device(backend, f32, {Tested, 8, 8, 1}, pixels, "test");
     const double right =
-        nn::accuracy(net.infer(test).to_host(), {digits.test.labels.begin(), digits.test.labels.begin() + Tested});
+        nn::accuracy(net(test).to_host(), {digits.test.labels.begin(), digits.test.labels.begin() + Tested});
     lesson.expect(right >= Goal, fmt::format("{:.1f} % of {} images that it has not seen are read right (the goal is "
                                              "{:.0f} %)",
                                              right * 100, Tested, Goal * 100));

@@ -53,8 +53,11 @@ int main(int argc, char** argv) {
     auto one_step = [&] {
         nn::Tensor x = pick_images({images, order, batch}), y = pick_labels({labels, order, batch});
         nn::Tensor logits = output(nn::relu(hidden(x)));
-        const nn::Scope scope("loss");
-        nn::Tensor loss = nn::cross_entropy(logits, y);
+        nn::Tensor loss;
+        {
+            const nn::Scope scope("loss");
+            loss = nn::cross_entropy(logits, y);
+        }
         nn::backward(loss);
         sgd.step();
         return std::vector{loss};
@@ -92,14 +95,6 @@ int main(int argc, char** argv) {
         if (value.place == StepValue::Place::Arena) in_arena += value.bytes;
     fmt::print("Between groups lie {} bytes, in an arena of {}.\n\n", in_arena, step.plan().arena_bytes);
 
-    // What each kernel costs, the longest first: as the model predicts it, and as measured by running the step a few
-    // times with an event between any two launches; parameters are put back. The emulator's times are no speeds. In
-    // brackets stands where in the network operations belong. The same names say what stays f32 in mixed precision:
-    // {.mixed = {.values = bf16, .scopes = {{"output", f32}}}}.
-    const std::string costs = step.explain({.sorted = true});
-    lesson.say(costs);
-    lesson.expect(costs.find("(hidden)") != std::string::npos, "operations know their modules");
-
     // What changes from step to step lies in device memory: the batch's number, the order, the rate.
     std::mt19937 random(7);
     std::vector<int32_t> shuffled(digits.training.labels.size());
@@ -116,6 +111,14 @@ int main(int argc, char** argv) {
         if (epoch == 0) first = last;
     }
     fmt::print("{} steps; loss {:.4f} behind the first epoch, {:.4f} behind the last.\n", Epochs * Steps, first, last);
+
+    // What each kernel costs, the longest first: as the model predicts it, and as measured by running the step a few
+    // times with an event between any two launches; parameters are put back. The emulator's times are no speeds. In
+    // brackets stands where in the network operations belong. The same names say what stays f32 in mixed precision:
+    // {.mixed = {.values = bf16, .scopes = {{"output", f32}}}}.
+    const std::string costs = step.explain({.sorted = true});
+    lesson.say(costs);
+    lesson.expect(costs.find("(hidden)") != std::string::npos, "operations know their modules");
 
     // Parameters are where they were: the layers read them, call by call, as before.
     nn::Tensor test = on_device(backend, f32, {digits.test.size(), 64}, digits.test.pixels, "test_images");

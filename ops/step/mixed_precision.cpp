@@ -293,7 +293,8 @@ private:
 
     /// Products read another tensor instead of one that stays f32.
     void note_copy(const OperationRef& operation) {
-        if (!factors_.contains(operation.get()) || values_.contains(operation.get()) || is_kept(*operation)) return;
+        if (!factors_.contains(operation.get()) || values_.contains(operation.get())) return;
+        if (is_kept(*operation) && !is_f32_by_scope(*operation)) return;
         const Tensor whole = now(Tensor(operation, 0));
         if (operation->outputs.size() != 1 || whole.type() != f32) return;
         const std::string name = operation->name + "_" + std::string(name_of(how_.values));

@@ -20,9 +20,9 @@ struct MixedPrecision {
     /// "linear_2".
     std::vector<std::string> keep = {};
     /// By where in the network an operation is called (ops/modules/scope.h), itself and its gradients, the innermost
-    /// scope that is given here: f32 leaves what is made there as it is declared, and has its products read what is f32
-    /// as f32; `values` rounds it as anything else, also in such a scope, and where `keep` names it. Equal operations
-    /// are one, of the scope of the first one.
+    /// scope that is given here: f32 leaves what is made there as it is declared, of which products elsewhere read a
+    /// copy, and has its products read what is f32 as f32; `values` rounds it as anything else, also in such a scope,
+    /// and where `keep` names it. Equal operations are one, of the scope of the first one.
     std::vector<std::pair<std::string, Type>> scopes = {};
 };
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "dsl/differentiate.h"
+#include "ops/autograd.h"
 #include "ops/pooling.h"
 #include "tests/dsl/expect_gradients.h"
 #include "tests/ops/on_each_device.h"

@@ -145,6 +145,8 @@ TEST_F(Scopes, DecideWhatIsRounded) {
     const MixedPrecision none{.values = bf16, .scopes = {{"blocks", f32}, {"head", f32}}};
     EXPECT_THAT(plan_of(none).rounded, IsEmpty());
     EXPECT_EQ(plan_of(none, true).text(), plan_of({}, true).text());
+    EXPECT_THAT(plan_of({.values = bf16, .scopes = {{"blocks.0", f32}}}).rounded, Contains("add_bf16"))
+        << "what products of others read of it";
 
     std::mt19937_64 random(std::random_device{}());
     const std::vector<std::string> names{"blocks", "blocks.0", "blocks.1", "blocks.1.up", "blocks.2", "head", "head.0"};
