@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 
 #include "ops/autograd.h"
+#include "ops/check.h"
 #include "ops/layers.h"
 #include "ops/modules/multi_head_attention.h"
 #include "ops/modules/sequential.h"
@@ -16,6 +17,7 @@
 #include "ops/parameters.h"
 #include "ops/step/compile_step.h"
 #include "ops/step/explain_step.h"
+#include "ops/step/first_not_finite.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/on_device.h"
 
@@ -199,6 +201,39 @@ TEST_F(Scopes, DecideOfPartsWithSchedules) {
     };
     EXPECT_TRUE(has_kernel({.values = bf16}));
     EXPECT_FALSE(has_kernel({.values = bf16, .scopes = {{"attention", f32}}}));
+}
+
+/// A weight of one layer is so large that its products overflow; gradients and updates are no numbers behind that.
+TEST_F(Scopes, TellWhereAStepFirstMakesAnInfinity) {
+    std::mt19937_64 random(std::random_device{}());
+    const std::vector<std::string> layers{"blocks.0.down", "blocks.1.up", "blocks.2.down", "head.0", "head.2"};
+    const std::string layer = layers[random() % layers.size()];
+    for (const Type values : {f32, bf16}) {
+        const Network network(backend_);
+        AdamW adamw(network.parameters(), 0.01);
+        const CompiledStep step = compile(backend_,
+                                          [&] {
+                                              const Tensor loss = mse_loss(network(x_), goal_);
+                                              backward(loss);
+                                              adamw.step();
+                                              return std::vector{loss};
+                                          },
+                                          {.mixed = {.values = values}});
+        HostArray x = host_array(f32, {rows, width});
+        fill_uniform(x, -1, 1, random());
+        x_.copy_from_host(x);
+        EXPECT_FALSE(first_not_finite(step.planned()));
+        for (const auto& [name, parameter] : network.named_parameters()) {
+            if (name != layer + ".weight") continue;
+            HostArray large = parameter.to_host();
+            fill_uniform(large, 3e38, 3.1e38, random());
+            parameter.copy_from_host(large);
+        }
+        const auto found = first_not_finite(step.planned());
+        ASSERT_TRUE(found && found->group) << layer;
+        EXPECT_EQ(found->scope, layer) << found->text();
+        EXPECT_THAT(found->operation, testing::StartsWith("linear")) << found->text();
+    }
 }
 
 TEST_F(Scopes, OfPrecisionAreScopesOfTheStep) {
