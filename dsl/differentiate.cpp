@@ -115,9 +115,9 @@ private:
     void visit_tensor(const Tensor& tensor) {
         Key key = key_of(tensor);
         if (finished_.count(key) || !needed_.count(key.first)) return;
-        const DeclaredIn scope(tensor.operation()->scope);
         Tensor adjoint = total(tensor);
         if (!adjoint.defined()) return;
+        const DeclaredIn scope(scope_ = tensor.operation()->scope);
         finished_[key] = adjoint;
         const Operation& operation = *tensor.operation();
         if (operation.gradient) return follow_rule(*operation.gradient, tensor, adjoint);
@@ -130,6 +130,7 @@ private:
         auto given = given_.find(key);
         if (given != given_.end() && parts == parts_.end()) return given->second;
         if (parts == parts_.end()) return {};
+        const DeclaredIn scope(innermost_scope(parts->second));
         Type type = adjoint_type(tensor.type());
         Type stored = tensor.operation()->is_input() ? tensor.type() : type;  // an input's only reader casts at once
         Tensor same = given == given_.end() ? forwarded(parts->second, stored, "d_" + tensor.name()) : Tensor();
@@ -152,7 +153,16 @@ private:
     struct Part {
         std::vector<Expr> axes;  // variables of the tensor's shape
         Expr value;
+        std::string scope;  // of the operation that it is passed on by
     };
+
+    /// What several operations pass on belongs to the scope with most names, as that of a layer in a block.
+    static const std::string& innermost_scope(const std::vector<Part>& parts) {
+        const auto depth = [](const Part& part) {
+            return part.scope.empty() ? 0 : std::ranges::count(part.scope, '.') + 1;
+        };
+        return std::ranges::max_element(parts, {}, depth)->scope;
+    }
 
     /// The tensor that the only part just repeats; it may hold a storage type instead of the type asked for. So may
     /// what a rule has made of an input of such a type, under the name that its gradient would have.
@@ -215,7 +225,7 @@ private:
     }
 
     void add_part(const Tensor& tensor, const std::vector<Expr>& axes, const Expr& value) {
-        parts_[key_of(tensor)].push_back({axes, value});
+        parts_[key_of(tensor)].push_back({axes, value, scope_});
     }
 
     void differentiate(const Definition& of, const Tensor& adjoint) {
@@ -383,6 +393,7 @@ private:
     }
 
     std::source_location where_;
+    std::string scope_;              // of what is differentiated
     std::vector<Tensor> extracted_;  // keeps them, for keys are addresses
     std::set<const Operation*> needed_;
     std::set<std::string> own_names_;
@@ -419,32 +430,5 @@ std::vector<Tensor> gradients(const Tensor& output, const Tensor& adjoint, const
     for (const Tensor& input : inputs) results.push_back(differentiation.gradient(input));
     return results;
 }
-
-Tensor with_gradient(const Tensor& tensor, const std::vector<Tensor>& inputs, const GradientFunction& function,
-                     std::source_location where) {
-    user_check(tensor.defined() && !tensor.operation()->is_input(), where,
-               "with_gradient: {} is not computed, so it has no derivative to replace; leave it out of gradients()",
-               tensor.defined() ? fmt::format("'{}'", tensor.name()) : "an undefined tensor");
-    for (const Tensor& input : inputs)
-        user_check(input.defined(), where, "with_gradient: an input of '{}' is an undefined tensor", tensor.name());
-    user_check(inputs.empty() || function != nullptr, where, "with_gradient of '{}': the rule is no function",
-               tensor.name());
-    const Operation& operation = *tensor.operation();
-    Tensor copy = compute(
-        tensor.name(), shape_of(tensor),
-        [&](const std::vector<Expr>& axes) {
-            Substitution rename;
-            for (size_t d = 0; d < axes.size(); ++d) rename.emplace_back(operation.axes[d], axes[d]);
-            return substitute(operation.outputs[tensor.output()].body, rename);
-        },
-        where);
-    auto ruled = std::make_shared<Operation>(*copy.operation());
-    ruled->gradient = std::make_shared<const GradientRule>(GradientRule{inputs, function, where});
-    ruled->scope = operation.scope;
-    std::tie(ruled->own_schedule, ruled->own_result) = std::tie(operation.own_schedule, operation.own_result);
-    return Tensor(ruled, 0);
-}
-
-Tensor stop_gradient(const Tensor& tensor, std::source_location where) { return with_gradient(tensor, {}, {}, where); }
 
 }  // namespace tw

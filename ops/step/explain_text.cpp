@@ -36,14 +36,12 @@ std::string kernel_row(const Explained& step, const std::string& group, const Ke
     return text + "\n";
 }
 
-/// "z, h (blocks.0.up), loss": neighbours of one scope stand in front of it.
+/// "z (blocks.0.up), h (blocks.0), loss".
 std::string operations_text(const KernelCost& cost) {
     std::string text;
     for (size_t k = 0; k < cost.operations.size(); ++k) {
-        const std::string& scope = cost.scopes[k];
-        const bool is_last = k + 1 == cost.operations.size() || cost.scopes[k + 1] != scope;
         text += (k > 0 ? ", " : "") + cost.operations[k];
-        if (is_last && !scope.empty()) text += fmt::format(" ({})", scope);
+        if (!cost.scopes[k].empty()) text += fmt::format(" ({})", cost.scopes[k]);
     }
     return text;
 }

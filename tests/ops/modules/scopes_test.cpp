@@ -135,6 +135,14 @@ TEST_F(Scopes, AreOfCallsAndGradients) {
     }
     for (const std::string scope : {"blocks.0", "blocks.1", "blocks.2", "head.1", ""})
         EXPECT_TRUE(operations.contains(scope)) << scope;
+    // the gradient of a product by the layer's weight is the layer's, whatever it is the gradient of
+    for (const auto& [scope, name] : operations)
+        if (name.starts_with("d_gelu")) {
+            EXPECT_THAT(scope, testing::MatchesRegex("blocks.[012].down")) << name;
+        } else if (name.starts_with("d_relu")) {
+            EXPECT_EQ(scope, "head.2");
+        }
+    EXPECT_EQ(std::ranges::count_if(operations, [](const auto& each) { return each.second.starts_with("d_gelu"); }), 3);
     EXPECT_EQ(kernels.at("blocks.1.up"), kernels.at("blocks.2.up"));
     const std::string text = explain(plan_of({}, true));
     EXPECT_THAT(text, AllOf(HasSubstr("(blocks.2.up)"), HasSubstr("(head.1)"), HasSubstr("of linear")));
