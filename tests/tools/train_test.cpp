@@ -23,7 +23,8 @@ TEST_F(Tw, TrainsNetworks) {
     ASSERT_EQ(mlp.status, 0) << mlp.err;
     EXPECT_GT(number_before(mlp.out, " % of 359 images"), 80) << mlp.out;
     EXPECT_THAT(mlp.out, AllOf(HasSubstr("64 pixels, 32 hidden units"), HasSubstr("group 0: "), HasSubstr("arena: "),
-                               HasSubstr("bound by"), HasSubstr("emulated us"), HasSubstr(" in use\n")));
+                               HasSubstr("bound by"), HasSubstr("emulated us"), HasSubstr("linear (hidden)"),
+                               HasSubstr(" in use\n")));
     EXPECT_THAT(content(curve + "_memory.svg"), AllOf(testing::StartsWith("<svg "), HasSubstr("<title>")));
     const std::string csv = content(curve + ".csv"), svg = content(curve + ".svg");
     EXPECT_THAT(csv, AllOf(testing::StartsWith("step,loss\n10,"), HasSubstr("\n150,")));
