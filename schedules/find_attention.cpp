@@ -334,8 +334,9 @@ private:
     /// What reads the product, through others; the rest of what was opened is just computed again.
     void keep_inside_of_product() {
         std::set<OperationRef> kept;
-        for (size_t before = 1; before != kept.size() + 1;) {
-            before = kept.size() + 1;
+        size_t before = 0;
+        do {
+            before = kept.size();
             for (const OperationRef& each : inside_) {
                 bool has_product = false;
                 visit(each->outputs[0].body, [&](const Expr& e) {
@@ -346,7 +347,7 @@ private:
                 });
                 if (has_product) kept.insert(each);
             }
-        }
+        } while (kept.size() != before);
         inside_ = kept;
     }
     bool is_of_rows(const OperationRef& operation) const {
