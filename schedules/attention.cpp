@@ -198,6 +198,45 @@ AttentionTiles attention_tiles(const Attention& attention, const AttentionShape&
     return tiles;
 }
 
+namespace {
+
+/// Over batches and heads, if o has such dimensions, rows, and elements of a head.
+struct ResultLoops {
+    std::vector<Loop> batches, heads;
+    Loop rows, width;
+};
+ResultLoops loops_of_result(const Schedule& s, const Attention& a, const AttentionShape& shape,
+                            std::source_location where) {
+    const std::vector<Loop> loops = s.data_loops(a.o, where);
+    ResultLoops found{.batches = {}, .heads = {}, .rows = {}, .width = loops.back()};
+    for (size_t k = 0; k + 1 < loops.size(); ++k) {
+        const int place = static_cast<int>(k) + a.missing;  // among batches, rows, heads and elements
+        if (place == (shape.heads_first ? 2 : 1))
+            found.rows = loops[k];
+        else
+            (place == 0 ? found.batches : found.heads).push_back(loops[k]);
+    }
+    return found;
+}
+
+/// Tiles of rows, the outermost loop first, of heads that run side by side.
+std::vector<Loop> loops_of_tiles(Schedule& s, const ResultLoops& loops, Loop block, int64_t heads, bool batches_last,
+                                 std::source_location where) {
+    std::vector<Loop> found = batches_last ? std::vector<Loop>() : loops.batches;
+    std::vector<Loop> in_group;
+    for (const Loop& h : loops.heads) {
+        const auto [h_group, h_in_group] = s.split(h, heads, {"h_group", "h_in_group"}, where);
+        found.push_back(h_group);
+        in_group.push_back(h_in_group);
+    }
+    found.push_back(block);
+    found.insert(found.end(), in_group.begin(), in_group.end());
+    if (batches_last) found.insert(found.end(), loops.batches.begin(), loops.batches.end());
+    return found;
+}
+
+}  // namespace
+
 Schedule attention_schedule(const AttentionShape& shape, const AttentionTiles& tiles, const Target& target,
                             std::source_location where) {
     return attention_schedule(declare_attention(shape, {}, false, {}, {}, {}, where), shape, tiles, target, where);
@@ -208,17 +247,15 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
     check_tiles(shape, tiles, where);
     const int64_t warpgroups = tiles.rows / rows_of_warpgroup;
     Schedule s(a.results(), target);
-    auto [b, i, h, width] = shape.loops_of(s, a.o, where);
-    auto [e_tile, e] = s.split(width, padded_head(shape.width), Tail::Mask, {"e_tile", "e"}, where);
-    auto [block, in_block] = s.split(i, tiles.rows, Tail::Mask, {"block", "in_block"}, where);
+    const ResultLoops loops = loops_of_result(s, a, shape, where);
+    auto [e_tile, e] = s.split(loops.width, padded_head(shape.width), Tail::Mask, {"e_tile", "e"}, where);
+    auto [block, in_block] = s.split(loops.rows, tiles.rows, Tail::Mask, {"block", "in_block"}, where);
     auto [group, row] = s.split(in_block, rows_of_warpgroup, {"group", "row"}, where);
     auto [step, term] = s.split(s.reduce(a.o), tiles.keys, Tail::Mask, {"step", "term"}, where);
-    auto [h_group, h_in_group] = s.split(h, tiles.heads, {"h_group", "h_in_group"}, where);
     // Batches that share what rules read are neighbours, so that all but one find it in L2.
     auto shared_by_batches = [](const PairInput& input) { return input.dimension[0] < 0; };
     const bool batches_last = tiles.stage_pairs && std::ranges::any_of(a.of_pairs, shared_by_batches);
-    const std::vector<Loop> of_tiles = batches_last ? std::vector<Loop>{h_group, block, h_in_group, b}
-                                                    : std::vector<Loop>{b, h_group, block, h_in_group};
+    const std::vector<Loop> of_tiles = loops_of_tiles(s, loops, block, tiles.heads, batches_last, where);
     std::vector<Loop> order = of_tiles;
     order.insert(order.end(), {e_tile, group, step, row, e, term});
     s.order(order, where);
@@ -245,8 +282,12 @@ Schedule attention_schedule(const Attention& a, const AttentionShape& shape, con
     auto [s_b, s_h, s_i, s_j] = s.loops<4>(a.s, where);
     auto [d_tile, d] = s.split(s.reduce(a.s), padded_head(shape.depth), Tail::Mask, {"d_tile", "d"}, where);
     s.order({s_b, s_h, d_tile, s_i, s_j, d}, where);
-    s.at(a.lse, group, where);
-    if (a.softmax.defined()) s.at({a.softmax.top, a.softmax.spread}, group, Memory::Auto, where);
+    if (a.of_rows) {
+        for (const Tensor& of_row : *a.of_rows) s.at(of_row, group, where);
+    } else {
+        s.at(a.lse, group, where);
+        if (a.softmax.defined()) s.at({a.softmax.top, a.softmax.spread}, group, Memory::Auto, where);
+    }
     if (a.skips && shape.keys > rounded_up(tiles.rows, tiles.keys)) {
         s.skip(step, a.s, where);
         s.cut(step, where_partial(a.s), where);

@@ -56,6 +56,9 @@ struct Attention {
     std::vector<PairInput> of_pairs;  ///< what the rule reads for each row and key
     LineInputs of_lines;              ///< what it reads for each row or each key
     double to_base_2 = 1;             ///< times a score: the exponent of p, to base 2
+    double offset = 0;                ///< what natural scores have beside that, which the softmax does not see
+    int missing = 0;                  ///< as of the operands
+    std::optional<std::vector<Tensor>> of_rows = {};  ///< results beside o, made of m and l, in the place of lse
     bool skips = false;               ///< the places of rows and keys alone mask whole tiles, which are left out
     std::string suffix;               ///< of the names of all
     AttentionRules rules;             ///< as declared
@@ -68,6 +71,8 @@ struct Attention {
 struct AttentionOperands {
     Tensor q = {}, k = {}, v = {};
     std::string suffix = {};
+    std::string o = {};  ///< the name of the result, if it is not "o" and the suffix
+    int missing = 0;     ///< dimensions in front of o, of extent 1, that it has not: [heads, rows, width] of 1
 };
 /// A row that sees no key, be it by its place or a rule, has 0 in o and -infinity in lse.
 /// With a rule, scores become what it makes of them; `rule_skips`: it masks by the places of rows and keys alone, so

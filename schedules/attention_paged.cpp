@@ -9,19 +9,19 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t terms_of_unit = 16;
+constexpr int64_t keys_of_unit = 16;
 
 void check_shape(const PagedShape& shape, const DecodeTiles& tiles, std::source_location where) {
     const AttentionShape& of = shape.attention;
     user_check(is_decode(of) && of.group >= 1 && of.heads % of.group == 0, where,
                "paged attention: {} rows{} of {} heads in groups of {}; declare one row, and whole groups", of.rows,
                of.causal ? ", causal," : "", of.heads, of.group);
-    const bool whole = shape.page_size >= 1 && shape.page_size % terms_of_unit == 0 &&
+    const bool whole = shape.page_size >= 1 && shape.page_size % keys_of_unit == 0 &&
                        shape.page_size % tiles.keys == 0 && of.keys % shape.page_size == 0;
     user_check(whole, where,
                "paged attention: pages of {} keys, of {} in all, in steps of {}; pages are multiples of {} and of a "
                "step, and keys of a page",
-               shape.page_size, of.keys, tiles.keys, terms_of_unit);
+               shape.page_size, of.keys, tiles.keys, keys_of_unit);
 }
 
 int64_t keys_of_part(const PagedShape& shape, const DecodeTiles& tiles) {
@@ -32,7 +32,7 @@ int64_t keys_of_part(const PagedShape& shape, const DecodeTiles& tiles) {
 
 DecodeTiles paged_tiles(const PagedShape& shape, const Target& target) {
     DecodeTiles tiles = decode_tiles(shape.attention, target);
-    while (tiles.keys > terms_of_unit && shape.page_size % tiles.keys != 0) tiles.keys /= 2;
+    while (tiles.keys > keys_of_unit && shape.page_size % tiles.keys != 0) tiles.keys /= 2;
     return tiles;
 }
 
@@ -105,7 +105,7 @@ std::optional<NamedPaged> parse_paged(const std::string& name) {
                             .group = number(9, 1),
                             .type = match[1] == "bf16" ? bf16 : f16};
     if (of.heads % of.group != 0 || of.depth % 8 != 0 || of.width % 8 != 0) return {};
-    if (std::max(of.depth, of.width) > 256 || page_size % terms_of_unit != 0) return {};
+    if (std::max(of.depth, of.width) > 256 || page_size % keys_of_unit != 0) return {};
     return NamedPaged{{of, number(7, batch * keys / page_size), page_size}, match[10]};
 }
 

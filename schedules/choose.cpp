@@ -23,6 +23,7 @@
 #include "schedules/scan_rows.h"
 #include "schedules/scattered.h"
 #include "schedules/share_reduction.h"
+#include "schedules/streamed_attention.h"
 #include "schedules/sums_together.h"
 #include "schedules/tiled_product.h"
 #include "schedules/transposed.h"
@@ -423,9 +424,7 @@ Chosen with_moved_channels(const DeclaredRows& rows, bool sums_of_copies, const 
     }
 }
 
-}  // namespace
-
-Schedule choose_by_rule(const std::vector<Tensor>& outputs, const Target& target) {
+Schedule choose_kernels(const std::vector<Tensor>& outputs, const Target& target) {
     const Redeclared products = declare_products(outputs, target);
     bool has_copies = true;
     for (std::vector<std::string> without;;) {
@@ -438,6 +437,13 @@ Schedule choose_by_rule(const std::vector<Tensor>& outputs, const Target& target
         for (const std::string& note : products.notes) Edit::note(found.schedule, note);
         return std::move(found.schedule);
     }
+}
+
+}  // namespace
+
+Schedule choose_by_rule(const std::vector<Tensor>& outputs, const Target& target) {
+    if (auto streamed = with_streamed_attention(outputs, target, choose_kernels)) return std::move(*streamed);
+    return choose_kernels(outputs, target);
 }
 
 }  // namespace tw::schedules

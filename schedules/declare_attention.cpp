@@ -98,7 +98,12 @@ std::vector<Tensor> results_of(const Tensor& o, const Tensor& lse, const SavedSo
     return all;
 }
 
-std::vector<Tensor> Attention::results() const { return results_of(o, lse, softmax); }
+std::vector<Tensor> Attention::results() const {
+    if (!of_rows) return results_of(o, lse, softmax);
+    std::vector<Tensor> all{o};
+    all.insert(all.end(), of_rows->begin(), of_rows->end());
+    return all;
+}
 
 void check_sinks(int64_t heads, const Tensor& sinks, std::source_location where) {
     if (!sinks.defined()) return;
@@ -204,6 +209,8 @@ Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, 
     });
     const double scale = to_base_2 * scaled.factor;
     a.to_base_2 = scale;
+    a.offset = scaled.offset;
+    a.missing = operands.missing;
     a.m = compute(named("m"), {B, H, S}, [&](Expr b, Expr h, Expr i) { return reduce_max(a.s(b, h, i, j1), j1); });
     a.p = compute(named("p"), {B, H, S, N}, [&](Expr b, Expr h, Expr i, Expr j) {
         return exp2(exponent_of(a.s(b, h, i, j), a.m(b, h, i), scale, far));
@@ -229,8 +236,12 @@ Attention declare_attention(const AttentionShape& shape, const ScoreRule& rule, 
     auto beside_top = [&](const Expr& b, const Expr& h, const Expr& i) {
         return sum_beside_top(of_seen(b, h, i, a.l(b, h, i)), a.m(b, h, i), sink_of(h));
     };
-    a.o = compute(named("o"), shape.of_tokens(S, H, E), [&](Expr b, Expr x, Expr y, Expr e) {
-        const auto& [i, h] = shape.heads_first ? std::pair(y, x) : std::pair(x, y);
+    const Shape of_o = shape.of_tokens(S, H, E);
+    const std::string name_of_o = operands.o.empty() ? named("o") : operands.o;
+    a.o = compute(name_of_o, {of_o.begin() + a.missing, of_o.end()}, [&](const std::vector<Expr>& axes) {
+        std::vector<Expr> at(static_cast<size_t>(a.missing), integer(0));
+        at.insert(at.end(), axes.begin(), axes.end());
+        const Expr &b = at[0], &i = at[shape.heads_first ? 2 : 1], &h = at[shape.heads_first ? 1 : 2], &e = at[3];
         Expr values = sum(a.w(b, h, i, j3) * cast(f32, shape.at(a.v, b, j3, h / shape.group, e)), j3);
         if (!sinks.defined()) return cast(shape.type, of_seen(b, h, i, values * (1.0 / a.l(b, h, i))));
         if (far) return cast(shape.type, of_seen(b, h, i, values * (1.0 / beside_top(b, h, i))));

@@ -4,6 +4,7 @@
 #include "dsl/declare_scatter.h"
 #include "dsl/differentiate.h"
 #include "dsl/expr.h"
+#include "dsl/follow_part.h"
 #include "dsl/four_bits.h"
 #include "dsl/hoist.h"
 #include "dsl/interleaved_pairs.h"
