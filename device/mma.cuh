@@ -105,3 +105,46 @@ __device__ inline void mma_m16n8k32(float* d, const e5m2* a, const e5m2* b) {
 }
 
 //: mma_m16n8k32 common needs mma_m16n8k32_s8 mma_m16n8k32_fp8
+
+//: flip_signs needs pack_register unpack_register
+/// Floats of 1, 2 or 4 bytes, as many as fill registers, with the other sign each, bit for bit.
+template <int count, class T>
+__device__ inline void flip_signs(T* flipped, const T* elements) {
+    constexpr int each = 4 / (int)sizeof(T);
+    constexpr unsigned signs = each == 4 ? 0x80808080u : each == 2 ? 0x80008000u : 0x80000000u;
+#pragma unroll
+    for (int i = 0; i < count; i += each) unpack_register(flipped + i, pack_register(elements + i) ^ signs);
+}
+
+//: mma_m16n8k16_negated needs mma_m16n8k16 flip_signs
+/// d[16, 8] -= a[16, k] * b[k, 8]: of floats, as exact as the sum.
+template <class T>
+__device__ inline void mma_m16n8k16_negated(float* d, const T* a, const T* b) {
+    T flipped[4];
+    flip_signs<4>(flipped, b);
+    mma_m16n8k16(d, a, flipped);
+}
+
+//: mma_m16n8k8_negated needs mma_m16n8k8 flip_signs
+template <class T>
+__device__ inline void mma_m16n8k8_negated(float* d, const T* a, const T* b) {
+    T flipped[2];
+    flip_signs<2>(flipped, b);
+    mma_m16n8k8(d, a, flipped);
+}
+
+//: mma_m16n8k4_negated needs mma_m16n8k4 flip_signs
+template <class T>
+__device__ inline void mma_m16n8k4_negated(float* d, const T* a, const T* b) {
+    T flipped[1];
+    flip_signs<1>(flipped, b);
+    mma_m16n8k4(d, a, flipped);
+}
+
+//: mma_m16n8k32_negated needs mma_m16n8k32 flip_signs
+template <class T>
+__device__ inline void mma_m16n8k32_negated(float* d, const T* a, const T* b) {
+    T flipped[8];
+    flip_signs<8>(flipped, b);
+    mma_m16n8k32(d, a, flipped);
+}

@@ -69,7 +69,8 @@ struct Signature {
 }  // namespace
 
 std::string WarpgroupProduct::name() const {
-    return fmt::format("wgmma_m64n{}k{}_{}{}{}", n, k, a, a == b ? "" : "_" + b, a_in_registers ? "_registers" : "");
+    return fmt::format("wgmma_m64n{}k{}_{}{}{}{}", n, k, a, a == b ? "" : "_" + b, a_in_registers ? "_registers" : "",
+                       negated ? "_negated" : "");
 }
 
 std::string WarpgroupProduct::text() const {
@@ -85,7 +86,7 @@ std::string WarpgroupProduct::text() const {
     inputs.push_back("\"l\"(b)");
     inputs.push_back("\"r\"((int)accumulate)");
 
-    std::string tail = a == "s8" ? "p" : "p, 1, 1";
+    std::string tail = a == "s8" ? "p" : negated ? "p, -1, 1" : "p, 1, 1";
     if (signature.transposes) {
         int next = num_d + num_a + 2;
         if (!a_in_registers) {
@@ -98,7 +99,7 @@ std::string WarpgroupProduct::text() const {
     const std::string a_operand =
         a_in_registers ? fmt::format("{{{}}}", fmt::join(numbered(num_d, 4), ", ")) : numbered(num_d, 1)[0];
     return fmt::format(
-        "/// d[64, {n}] = a[64, {k}] * b[{k}, {n}], plus d where it accumulates; asynchronous, by a warpgroup.\n"
+        "/// d[64, {n}] = {sign}a[64, {k}] * b[{k}, {n}], plus d where it accumulates; asynchronous, by a warpgroup.\n"
         "{flags}{head}{parameters}) {{\n"
         "    asm volatile(\n"
         "        \"{{ .reg .pred p; setp.ne.b32 p, {accumulate}, 0; \"\n"
@@ -108,10 +109,10 @@ std::string WarpgroupProduct::text() const {
         "        : {results}\n"
         "        : {inputs});\n"
         "}}",
-        fmt::arg("n", n), fmt::arg("k", k), fmt::arg("flags", signature.flags()), fmt::arg("head", head),
-        fmt::arg("parameters", in_lines(signature.parameters(), head.size())), fmt::arg("accumulate", accumulate),
-        fmt::arg("d", a == "s8" ? "s32" : "f32"), fmt::arg("a", a), fmt::arg("b", b),
-        fmt::arg("d_operands", in_literals(numbered(0, num_d), 8)), fmt::arg("a_operand", a_operand),
+        fmt::arg("n", n), fmt::arg("sign", negated ? "-" : ""), fmt::arg("k", k), fmt::arg("flags", signature.flags()),
+        fmt::arg("head", head), fmt::arg("parameters", in_lines(signature.parameters(), head.size())),
+        fmt::arg("accumulate", accumulate), fmt::arg("d", a == "s8" ? "s32" : "f32"), fmt::arg("a", a),
+        fmt::arg("b", b), fmt::arg("d_operands", in_literals(numbered(0, num_d), 8)), fmt::arg("a_operand", a_operand),
         fmt::arg("b_operand", num_d + num_a), fmt::arg("tail", tail), fmt::arg("results", in_lines(results, 10)),
         fmt::arg("inputs", in_lines(inputs, 10)));
 }
@@ -121,6 +122,7 @@ std::string WarpgroupProduct::twin() const {
     std::string flags = "accumulate";
     if (signature.transposes && !a_in_registers) flags += " | transpose_a << 1";
     if (signature.transposes) flags += " | transpose_b << 2";
+    if (negated) flags += " | 8";
     return fmt::format(
         "{}TW_INLINE void {}({}) {{\n"
         "    emulated::tw_wgmma(d, {}, b, {}, {}, emulated::MatrixType::{}, emulated::MatrixType::{}, {});\n}}\n",
@@ -130,12 +132,15 @@ std::string WarpgroupProduct::twin() const {
 
 std::optional<WarpgroupProduct> find_warpgroup_product(std::string_view name) {
     static const std::string type = "(bf16|f16|tf32|e4m3|e5m2|s8)";
-    static const std::regex pattern("wgmma_m64n(\\d{1,3})k(\\d{1,2})_" + type + "(?:_" + type + ")?(_registers)?");
+    static const std::regex pattern("wgmma_m64n(\\d{1,3})k(\\d{1,2})_" + type + "(?:_" + type +
+                                    ")?(_registers)?(_negated)?");
     std::cmatch match;
     if (!std::regex_match(name.data(), name.data() + name.size(), match, pattern)) return std::nullopt;
     WarpgroupProduct product{.n = std::stoi(match[1]), .k = std::stoi(match[2]), .a = match[3], .b = match[3]};
     if (match[4].matched) product.b = match[4];
     product.a_in_registers = match[5].matched;
+    product.negated = match[6].matched;
+    if (product.negated && product.a == "s8") return std::nullopt;
     if (!may_meet(product.a, product.b)) return std::nullopt;
     if (product.k * bytes_of(product.a) != 32) return std::nullopt;
     const bool is_size = product.n >= 8 && product.n <= 256 && product.n % 8 == 0;

@@ -14,16 +14,11 @@ namespace {
 
 using State = Schedule::State;
 
-/// The operands of a product that is added to an accumulator.
-struct Factors {
-    Expr a, b;
-};
-
-std::optional<Factors> factors_of(const Expr& update, const Expr& accumulator) {
-    const Expr term = term_added(update, accumulator);
-    const Binary* product = term.defined() ? term.as<Binary>() : nullptr;
-    if (!product || product->op != BinaryOp::Mul) return {};
-    return Factors{product->a, product->b};
+/// What is added to the accumulator, if that is a product or several, and nothing multiplies all of them.
+std::vector<SignedProduct> products_added(const Expr& update, const Expr& accumulator) {
+    auto sum = sum_of_products(update, accumulator);
+    if (!sum || sum->scale.defined()) return {};
+    return std::move(sum->products);
 }
 
 bool is_truncated(const Expr& factor) {
@@ -50,14 +45,22 @@ public:
     const Atom& run() const {
         check_reduction();
         check_loops();
-        Factors factors = *factors_of(definition_.update[0], definition_.accumulators[0]);
-        bool swapped = depends(factors.a, mma_.n) || depends(factors.b, mma_.m);
-        if (swapped) std::swap(factors.a, factors.b);
-        check_roles(factors.a, "rows", mma_.m, mma_.n);
-        check_roles(factors.b, "columns", mma_.n, mma_.m);
-        const Atom& atom = atom_for(type_of(factors.a), type_of(factors.b));
-        check_registers(atom);
-        return atom;
+        const std::vector<SignedProduct> products = this->products();
+        const Atom* atom = nullptr;
+        for (const SignedProduct& product : products) {
+            const Atom& own = atom_of(product);
+            require(!atom || own.operand == atom->operand,
+                    "it sums products of {} and products of {}, which are instructions of two kinds; sum each kind in "
+                    "a stage of its own",
+                    name_of(atom ? atom->operand : own.operand), name_of(own.operand));
+            require(!product.negative || is_float(own.operand),
+                    "it subtracts products of {}, which no instruction does; sum what is subtracted in a stage of its "
+                    "own",
+                    name_of(own.operand));
+            atom = &own;
+        }
+        check_registers(*atom);
+        return *atom;
     }
 
 private:
@@ -74,11 +77,25 @@ private:
         bool sums = definition_.reducer && definition_.update.size() == 1 &&
                     atomic_operation(*definition_.reducer) == BinaryOp::Add;
         require(sums, "it is no sum; tensor cores compute sums of products");
-        auto factors = factors_of(definition_.update[0], definition_.accumulators[0]);
-        require(factors && element_of(factors->a) && element_of(factors->b),
-                "its terms are no products of two elements, but for factors that all of them have; compute what stands "
-                "around them in stages of their own; windows that are padded come by stage(.., As::Matrix), before "
-                "mma");
+        const std::vector<SignedProduct> products = this->products();
+        const bool of_elements = std::ranges::all_of(
+            products, [](const SignedProduct& product) { return element_of(product.a) && element_of(product.b); });
+        require(!products.empty() && of_elements,
+                "its terms are no products of two elements, and no sums of such, but for factors that all of them "
+                "have; compute what stands around them in stages of their own; windows that are padded come by "
+                "stage(.., As::Matrix), before mma");
+    }
+
+    std::vector<SignedProduct> products() const {
+        return products_added(definition_.update[0], definition_.accumulators[0]);
+    }
+
+    const Atom& atom_of(const SignedProduct& product) const {
+        Expr rows = product.a, columns = product.b;
+        if (depends(rows, mma_.n) || depends(columns, mma_.m)) std::swap(rows, columns);
+        check_roles(rows, "rows", mma_.m, mma_.n);
+        check_roles(columns, "columns", mma_.n, mma_.m);
+        return atom_for(type_of(rows), type_of(columns));
     }
 
     void check_loops() const {
@@ -260,21 +277,22 @@ std::vector<std::string> notes_of_unit(const State& state, int stage) {
 
 namespace {
 
-/// A factor that all terms of the sum have is no part of what the instruction multiplies: it stands behind the sum.
-void take_out_factor(State& state, StageDefinition& definition, int step) {
+/// A factor that all terms of the sum have is no part of what instructions multiply: it stands behind the sum. Several
+/// products are added one after another.
+void take_out_scale(State& state, StageDefinition& definition, int step) {
     if (!definition.reducer || definition.update.size() != 1 ||
         atomic_operation(*definition.reducer) != BinaryOp::Add || definition.finish.empty())
         return;
     const Expr& accumulator = definition.accumulators[0];
-    const Expr term = term_added(definition.update[0], accumulator);
-    const auto scaled = term.defined() ? scaled_product(term) : std::nullopt;
-    if (!scaled || equal(scaled->product(), term)) return;
-    definition.update[0] = contract(binary(BinaryOp::Add, accumulator, scaled->product()));
-    if (!scaled->scale.defined()) return;  // two signs
-    const Expr whole = binary(BinaryOp::Mul, accumulator, scaled->scale);
+    const auto sum = sum_of_products(definition.update[0], accumulator);
+    if (!sum) return;
+    const Expr update = binary(BinaryOp::Add, accumulator, sum->term());
+    definition.update[0] = sum->products.size() == 1 ? contract(update) : update;
+    if (!sum->scale.defined()) return;  // signs alone
+    const Expr whole = binary(BinaryOp::Mul, accumulator, sum->scale);
     for (Expr& element : definition.finish) element = substitute(element, {{accumulator, whole}});
     state.notes.push_back(fmt::format("[{}] the sum of '{}' is multiplied by {}, not each of its terms", step,
-                                      definition.name, to_string(scaled->scale)));
+                                      definition.name, to_string(sum->scale)));
 }
 
 }  // namespace
@@ -292,7 +310,7 @@ void Schedule::mma(const StageRef& ref, MatrixUnit unit, const MmaLoops& loops, 
                    record.definition.name, tw::to_string(unit), edit.state.loops[id].name,
                    edit.state.stages[edit.state.loops[id].stage].definition.name);
     record.mma = mma;
-    take_out_factor(edit.state, record.definition, edit.step);
+    take_out_scale(edit.state, record.definition, edit.step);
     const Atom& atom = matching_atom(edit.state, stage, where);
     const bool rounds = !rounding_text(*record.definition.reducer).empty();
     edit.state.notes.push_back(fmt::format("[{}] '{}' is computed by {}{}", edit.step, record.definition.name,

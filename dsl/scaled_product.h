@@ -1,6 +1,7 @@
-// Products of two elements with factors in front that all terms of a sum have.
+// Products of two elements, and sums of such, with factors in front that all terms of a sum have.
 #pragma once
 #include <optional>
+#include <vector>
 
 #include "dsl/expr.h"
 
@@ -15,8 +16,19 @@ struct ScaledProduct {
 /// and no index: constants and scalar parameters. As real numbers the same; a factor in front of a sum is rounded once.
 std::optional<ScaledProduct> scaled_product(const Expr& term);
 
-/// What is subtracted from or added to the accumulator, itself on its left or right, by fma or not; undefined if the
-/// update is something else.
-Expr term_added(const Expr& update, const Expr& accumulator);
+/// a * b, or what is subtracted.
+struct SignedProduct {
+    Expr a, b;
+    bool negative = false;
+};
+/// scale * (product +- product ...), the first of them positive. `scale` is undefined if there is none.
+struct SumOfProducts {
+    Expr scale;
+    std::vector<SignedProduct> products;  ///< at least one
+    Expr term() const;                    ///< without the scale
+};
+/// The products of two elements that a term is the sum of, in their order but for one that is positive, which comes
+/// first; by fma or not, and without `besides`, which may be a summand. What multiplies them must be the same for all.
+std::optional<SumOfProducts> sum_of_products(const Expr& term, const Expr& besides = {});
 
 }  // namespace tw

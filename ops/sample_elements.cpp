@@ -6,12 +6,12 @@
 #include <optional>
 #include <unordered_map>
 
-#include "dsl/atoms.h"
 #include "dsl/check_bindings.h"
 #include "dsl/deep.h"
 #include "dsl/integers.h"
 #include "dsl/plain_arithmetic.h"
 #include "dsl/stage.h"
+#include "ops/unit_errors.h"
 #include "support/error.h"
 
 namespace tw {
@@ -34,37 +34,6 @@ double moved(F f, double value, const Number& a, const Number& b) {
         for (double q : {b.value.real - b.slack, b.value.real + b.slack})
             most = std::fmax(most, std::abs(f(p, q) - value));
     return most;
-}
-
-bool is_narrow_float(Type type) { return is_float(type) && bytes_of(type) <= 2; }
-
-/// The type in which a tensor core multiplies the factor, if any does.
-std::optional<Type> type_in_unit(const Expr& factor, bool rounds_operands) {
-    if (const Unary* function = factor.as<Unary>(); function && function->op == UnaryOp::TruncateTf32) return tf32;
-    if (const Cast* cast = factor.as<Cast>(); cast && is_narrow_float(cast->a.type())) return cast->a.type();
-    if (rounds_operands && factor.as<Read>()) return tf32;
-    return {};
-}
-
-/// The error of each term of a sum: the errors of instructions of k terms that keep `fraction` bits behind the largest
-/// and `mantissa` bits of the sum, and of an f32 addition, relative to the largest.
-double error_of_instruction(int k, int fraction, int mantissa) {
-    return (k + 1) * std::ldexp(1, -fraction) + std::ldexp(1, -mantissa) + 0x1p-24;
-}
-
-struct UnitErrors {
-    double instruction;  ///< relative to the largest sum and term
-    int terms;           ///< of an instruction
-};
-
-/// The errors of the instruction that adds the fewest terms. Instructions of fp8 are made of two of f16; what wgmma
-/// keeps of its own is told apart.
-UnitErrors unit_errors(Type type, bool few_bits) {
-    int terms = 16;
-    for (const Atom& atom : atoms())
-        if (atom.operand == type && atom.accumulator == f32) terms = std::min(terms, atom.k);
-    if (bytes_of(type) == 1 && few_bits) return {error_of_instruction(2 * terms, 13, 13), 2 * terms};
-    return {error_of_instruction(terms, 25, 23), terms};
 }
 
 /// The sums that a schedule may pass through on its way: of neighbours, or of every n-th term, n after n, as splits and
@@ -352,6 +321,8 @@ private:
             return total[component];
         const std::optional<UnitErrors>& unit = unit_of(node, expr);
         const Binary* plain = plain_operator(*node.reducer);
+        std::vector<Expr> values = node.values;
+        if (unit) values.insert(values.end(), unit->products.begin(), unit->products.end());
         RunningSums sums;
         std::vector<Number> terms, both;
         int64_t outer = place_;
@@ -359,12 +330,13 @@ private:
         const int64_t stride = node.reducer->commutative ? stride_of(count, options_.order) : 1;
         for (int64_t term = 0, place = 0; term < count; ++term, place = (place + stride) % count) {
             place_ = ++places_;
-            find_terms(node, place, shape, terms);
+            find_terms(node, place, shape, values, terms);
             if (plain)
                 total[0] = of_both(*plain, total[0], terms[0], node.reducer->combined[0]);
             else
                 combine(node, total, terms, both);
-            if (unit) sums.add(terms[0].value.real);
+            const size_t products = unit ? std::max<size_t>(unit->products.size(), 1) : 0;
+            for (size_t p = 0; p < products; ++p) sums.add(terms[values.size() - products + p].value.real);
         }
         place_ = outer;
         if (unit) {
@@ -374,13 +346,14 @@ private:
         return total[component];
     }
 
-    void find_terms(const Reduce& node, int64_t place, const std::vector<int64_t>& shape, std::vector<Number>& terms) {
+    void find_terms(const Reduce& node, int64_t place, const std::vector<int64_t>& shape,
+                    const std::vector<Expr>& values, std::vector<Number>& terms) {
         size_t depth = index_.size();
         index_.resize(depth + shape.size());
         for (size_t d = shape.size(); d-- > 0; place /= shape[d])
             index_[depth + d] = {node.axes[d].id(), integer(Type::I64, place % shape[d])};
         terms.clear();
-        for (const Expr& value : node.values) terms.push_back((*this)(value));
+        for (const Expr& value : values) terms.push_back((*this)(value));
         index_.resize(depth);
     }
 
@@ -402,15 +375,8 @@ private:
     const std::optional<UnitErrors>& unit_of(const Reduce& node, const Expr& expr) {
         auto [found, is_new] = units_.try_emplace(expr.id());
         if (!is_new || !exact() || node.values.size() != 1) return found->second;
-        const Binary* product = node.values[0].as<Binary>();
-        bool sums = atomic_operation(*node.reducer) == BinaryOp::Add && node.values[0].type() == f32;
-        if (!sums || !product || product->op != BinaryOp::Mul) return found->second;
-        auto a = type_in_unit(product->a, options_.rounds_operands);
-        auto b = type_in_unit(product->b, options_.rounds_operands);
-        if (a && b) {
-            UnitErrors of_a = unit_errors(*a, options_.few_bits), of_b = unit_errors(*b, options_.few_bits);
-            found->second = of_a.instruction / of_a.terms > of_b.instruction / of_b.terms ? of_a : of_b;
-        }
+        if (atomic_operation(*node.reducer) == BinaryOp::Add && node.values[0].type() == f32)
+            found->second = unit_errors(node.values[0], options_.rounds_operands, options_.few_bits);
         return found->second;
     }
 

@@ -25,7 +25,7 @@ struct SampledElement {
 /// terms. Each aligns its terms and the sum so far to the largest of them, drops what is behind 25 bits, and drops what
 /// a float cannot hold of their sum: less than (k + 1) 2^-25 + 2^-23 times the largest; parts of the sum are added
 /// with a rounding of 2^-24. The largest is bounded by the running sums, in the declared order and of every n-th term,
-/// and by the terms' magnitudes.
+/// and by the terms' magnitudes. Of terms that are several products each product counts as one.
 /// wgmma keeps 13 bits of sums of fp8 (`few_bits`). What is made of sums may move as far as it does at the ends of
 /// their intervals.
 std::vector<SampledElement> sample_elements(const Tensor& output, const std::vector<std::vector<int64_t>>& points,

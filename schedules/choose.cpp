@@ -232,7 +232,8 @@ private:
         }
         if (auto unit = unit_product(c))
             for (const ProductTiling& tiling : tilings_of(*unit, target_))
-                found.push_back({unit->c, unit->a, unit->b, tiling, tiling == tuned_tiling(unit->shape, target_)});
+                found.push_back({unit->c, unit->a, unit->b, tiling,
+                                 unit->more.empty() && tiling == tuned_tiling(unit->shape, target_), unit->more});
         if (auto threads = product_of_threads(c, target_)) found.push_back(*threads);
         if (shareable_ && !scatters_or_scans(unscheduled_[c]))
             for (TiledProduct& columns : column_reductions(c, outputs_)) found.push_back(std::move(columns));

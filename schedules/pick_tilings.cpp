@@ -86,7 +86,8 @@ std::vector<TiledProduct> pick_tilings(const Tensor& c, std::vector<TiledProduct
     if (!Choices::current() || tilings.empty()) return tilings;
     const std::string rule = option_of(tilings[0]);
     const bool is_unit = std::holds_alternative<ProductTiling>(tilings[0].tiles);
-    const auto unit = is_unit ? unit_product(c) : std::nullopt;
+    auto unit = is_unit ? unit_product(c) : std::nullopt;
+    if (unit && !unit->more.empty()) unit.reset();  // the space is one of single products
     const std::string taken = pick(
         c.name(), "tiling", [&] { return all_options(tilings, unit, target); }, rule);
     if (taken == no_tiling) return {};

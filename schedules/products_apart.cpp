@@ -47,20 +47,6 @@ Expr sum_of_term(const Reduce& sum, const Expr& term) {
     return make_expr(term.type(), std::move(own));
 }
 
-/// sum(p + q) as sum(p) + sum(q), and so on: differences and negated terms too, and sum(s * p) as sum(p) * s.
-Expr sum_by_terms(const Reduce& sum, const Expr& term) {
-    if (const Binary* pair = term.as<Binary>(); pair && (pair->op == BinaryOp::Add || pair->op == BinaryOp::Sub)) {
-        const Expr a = sum_by_terms(sum, pair->a), b = sum_by_terms(sum, pair->b);
-        return make_expr(term.type(), Binary{pair->op, a, b});
-    }
-    if (const Unary* negated = term.as<Unary>(); negated && negated->op == UnaryOp::Negate)
-        return make_expr(term.type(), Unary{UnaryOp::Negate, sum_by_terms(sum, negated->a)});
-    const auto scaled = scaled_product(term);
-    if (!scaled) return sum_of_term(sum, term);
-    const Expr products = sum_of_term(sum, scaled->product());
-    return scaled->scale.defined() ? binary(BinaryOp::Mul, products, scaled->scale) : products;
-}
-
 class Separation {
 public:
     explicit Separation(const std::vector<Tensor>& outputs) : given_(outputs), names_(outputs) {}
@@ -84,8 +70,11 @@ private:
         const auto last = std::find_if(reductions.rbegin(), reductions.rend(),
                                        [&](const Expr& each) { return is_product(tensor, each); });
         if (reductions.size() == 1 && last != reductions.rend() && !equal(body, body_of(tensor))) {
+            const bool joins = reductions_in(body_of(tensor)).size() > 1;
             result_.notes.push_back(
-                fmt::format("the sum of '{}' is multiplied by what all its terms are multiplied by", tensor.name()));
+                joins ? fmt::format("the products of '{}' have one sum", tensor.name())
+                      : fmt::format("the sum of '{}' is multiplied by what all its terms are multiplied by",
+                                    tensor.name()));
             return declared_as(tensor, body);
         }
         auto depends = [&](const Expr& reduction) { return !axes_of(tensor, reduction).empty(); };
@@ -107,17 +96,55 @@ private:
         return declared_as(tensor, body);
     }
 
-    /// The body, with sums of several products taken as a sum for each, and what multiplies all terms of one behind it.
+    /// The body, with sums of several products taken as a sum for each, or sums that have one accumulation as one, and
+    /// what multiplies all terms of one behind it.
     static Expr by_terms(const Tensor& tensor) {
         return transform(body_of(tensor), [&](const Expr& e) -> Expr {
+            if (const Binary* pair = e.as<Binary>()) return one_sum(tensor, *pair);
             const Reduce* sum = e.as<Reduce>();
             if (!sum || !is_plain_sum(*sum)) return {};
-            const Expr sums = sum_by_terms(*sum, sum->values[0]);
+            const Expr sums = sum_by_terms(tensor, *sum, sum->values[0]);
             const std::vector<Expr> own = reductions_in(sums);
             auto is_own = [&](const Expr& each) { return is_product(tensor, each); };
             const bool changed = own.size() > 1 || !equal(sums, e);
             return changed && !own.empty() && std::ranges::all_of(own, is_own) ? sums : Expr();
         });
+    }
+
+    /// sum_k p + sum_l q as sum_k (p + q), if there are as many k as l and a unit sums both together; else undefined.
+    static Expr one_sum(const Tensor& tensor, const Binary& pair) {
+        const Reduce *a = pair.a.as<Reduce>(), *b = pair.b.as<Reduce>();
+        if ((pair.op != BinaryOp::Add && pair.op != BinaryOp::Sub) || !a || !b || !is_plain_sum(*a) ||
+            !is_plain_sum(*b) || a->axes.size() != 1 || b->axes.size() != 1)
+            return {};
+        const Expr &all = a->axes[0].as<Variable>()->extent, &others = b->axes[0].as<Variable>()->extent;
+        if (!all.defined() || !others.defined() || !equal(all, others)) return {};
+        const Expr term = substitute(b->values[0], {{b->axes[0], a->axes[0]}});
+        const Expr whole = sum_of_term(*a, binary(pair.op, a->values[0], term));
+        return is_product(tensor, whole) ? whole : Expr();
+    }
+
+    /// sum(p + q) as sum(p) + sum(q), and so on, unless a unit sums both together: differences and negated terms too,
+    /// and sum(s * p) as sum(p) * s.
+    static Expr sum_by_terms(const Tensor& tensor, const Reduce& sum, const Expr& term) {
+        if (const Expr whole = summed_together(tensor, sum, term); whole.defined()) return whole;
+        if (const Binary* pair = term.as<Binary>(); pair && (pair->op == BinaryOp::Add || pair->op == BinaryOp::Sub)) {
+            const Expr a = sum_by_terms(tensor, sum, pair->a), b = sum_by_terms(tensor, sum, pair->b);
+            return make_expr(term.type(), Binary{pair->op, a, b});
+        }
+        if (const Unary* negated = term.as<Unary>(); negated && negated->op == UnaryOp::Negate)
+            return make_expr(term.type(), Unary{UnaryOp::Negate, sum_by_terms(tensor, sum, negated->a)});
+        return sum_of_term(sum, term);
+    }
+
+    /// Of a product, or of several that have one accumulation; else undefined.
+    static Expr summed_together(const Tensor& tensor, const Reduce& sum, const Expr& term) {
+        const auto all = sum_of_products(term);
+        if (!all) return {};
+        const bool several = all->products.size() > 1;
+        const Expr products = sum_of_term(sum, several && !all->scale.defined() ? term : all->term());
+        if (several && !is_product(tensor, products)) return {};
+        return all->scale.defined() ? binary(BinaryOp::Mul, products, all->scale) : products;
     }
 
     static bool is_product(const Tensor& tensor, const Expr& reduction) {

@@ -148,6 +148,18 @@ UnitLoops sums_before_epilogue(Schedule& s, Stage sums, std::vector<Loop> outer,
     return {sums, ko, {own_mi, j, ki}};
 }
 
+/// Copies of all that the unit's products read in a step, each once.
+std::vector<StageRef> stage_operands(Schedule& s, const TensorProduct& p, const UnitLoops& unit) {
+    std::vector<Tensor> operands{p.left, p.right};
+    for (const std::array<Tensor, 2>& product : p.more)
+        for (const Tensor& operand : product)
+            if (std::ranges::none_of(operands, [&](const Tensor& other) { return other.same(operand); }))
+                operands.push_back(operand);
+    std::vector<StageRef> copies;
+    for (const Tensor& operand : operands) copies.push_back(s.stage(unit.stage, operand, Memory::Shared, unit.over_k));
+    return copies;
+}
+
 /// How many columns of the product make one of the result.
 int64_t columns_for_one(const TensorProduct& p) {
     if (!p.product.defined()) return 1;
@@ -261,8 +273,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTi
     s.bind(row, grid.x);
     s.bind(wi, warp);
     s.bind(wj, warp);
-    s.stage(unit.stage, p.left, Memory::Shared, unit.over_k);
-    s.stage(unit.stage, p.right, Memory::Shared, unit.over_k);
+    stage_operands(s, p, unit);
     read_as_given(s, p, tiles);
     if (tiles.stage_result) s.stage(result, Memory::Shared, row);
     s.mma(unit.stage, mma_sync, unit.mma);
@@ -321,8 +332,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     s.persistent(blocks, {.longest_first = p.growing});
     for (Loop rank : ranks) s.bind(rank, cluster);
     s.bind(wi, warpgroup);
-    Stage left = s.stage(unit.stage, p.left, Memory::Shared, unit.over_k),
-          right = s.stage(unit.stage, p.right, Memory::Shared, unit.over_k);
+    std::vector<StageRef> loads = stage_operands(s, p, unit);
     read_as_given(s, p, tiles);
     // Under way while products are summed.
     if (p.bias.defined() && tiles.split_k == 1)
@@ -332,7 +342,6 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
         if (tiles.store_boxes) s.via(out, Copy::Tma);
     }
     s.mma(unit.stage, wgmma, unit.mma);
-    std::vector<StageRef> loads{left, right};
     if (is_scaled) {
         s.stage(result, p.scale_b, Memory::Registers, unit.over_k);
         const bool by_boxes = has_whole_rows(p.scale_a);

@@ -1,6 +1,8 @@
 // Matrix products on tensor cores: block tiles in shared memory, copied ahead asynchronously, warp tiles in registers.
 #pragma once
+#include <array>
 #include <variant>
+#include <vector>
 
 #include "dsl/schedule.h"
 
@@ -56,6 +58,8 @@ struct TensorProduct {
     Tensor scale_b = {};                    ///< f32 [n / 128, k / 128], with block_scales
     Tensor product = {};                    ///< what c computes with, if it does not itself sum all products
     bool growing = false;                   ///< later rows sum more terms
+    /// Rows and columns of further products over the same terms, which c adds to its sums, or subtracts.
+    std::vector<std::array<Tensor, 2>> more = {};
 };
 TensorProduct declare_tensor_product(const TensorProductShape& shape);
 /// Clock cycles of an H200 that kernels take which make such copies; 0 where there are none.

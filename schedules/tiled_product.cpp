@@ -127,6 +127,7 @@ std::vector<Tensor> stored_for(const TiledProduct& p) {
     if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles))
         add({halo->convolution.x, halo->convolution.w}), add(halo->whole), add(halo->tensors());
     if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles)) add(columns->beside.made);
+    for (const std::array<Tensor, 2>& product : p.more) add({product[0], product[1]});
     std::erase_if(found, [](const Tensor& t) { return !t.defined() || t.operation()->is_input(); });
     return found;
 }
@@ -163,7 +164,8 @@ void schedule_tiled(Schedule& s, const TiledProduct& p) {
     }
     if (const ProductTiles* threads = std::get_if<ProductTiles>(&p.tiles))
         return schedule_product(s, p.c, p.a, p.b, *threads);
-    std::visit([&](const auto& tiles) { schedule_tensor_product(s, p.c, p.a, p.b, tiles); },
+    const TensorProduct product{.a = p.a, .b = p.b, .bias = {}, .c = p.c, .left = p.a, .right = p.b, .more = p.more};
+    std::visit([&](const auto& tiles) { schedule_tensor_product(s, product, tiles); },
                std::get<ProductTiling>(p.tiles));
 }
 

@@ -1,5 +1,6 @@
 // Products and reductions with their tiles, as choose_schedule tries them.
 #pragma once
+#include <array>
 #include <optional>
 #include <string>
 #include <variant>
@@ -31,7 +32,8 @@ struct TiledProduct {
     std::variant<ProductTiling, TiledWindows, LyingPixels, RedeclaredHalo, RedeclaredDepthwise, ProductTiles,
                  ColumnReduction>
         tiles;
-    bool is_from_record = false;  ///< tiles of a tensor core, which come from a model otherwise
+    bool is_from_record = false;                   ///< tiles of a tensor core, which come from a model otherwise
+    std::vector<std::array<Tensor, 2>> more = {};  ///< of a tensor core: see UnitProduct
 
     /// Of a tensor core, or of what was declared anew for its tiles.
     bool is_on_units() const {

@@ -1,5 +1,6 @@
 // Products that tensor cores can make, whatever their tensors are called and whatever is made of the sums.
 #pragma once
+#include <array>
 #include <optional>
 #include <vector>
 
@@ -12,12 +13,18 @@ namespace tw::schedules {
 ///
 ///     c[i, j] = sum_k a[i, k] * b[expert[i / 128], k, j]
 ///
-/// are a batch of products that lie one under another in c.
+/// are a batch of products that lie one under another in c. Or several products of one type over the same terms, added
+/// or subtracted,
+///
+///     c[i, j] = sum_k (a[i, k] * b[k, j] - d[i, k] * e[k, j])
+///
+/// have one sum, each with rows and columns of its own: its tiles are those of a product of as many more terms.
 struct UnitProduct {
     Tensor c, a, b;
     TensorProductShape shape =
-        {};                      ///< its extents, types and layouts; the dimensions around, and blocks, are its batch
-    int64_t rows_of_matrix = 0;  ///< in a block; 0 if all rows have the same b
+        {};  ///< its extents, types and layouts; the dimensions around, and blocks, are its batch
+    std::vector<std::array<Tensor, 2>> more = {};  ///< rows and columns of the products behind the first
+    int64_t rows_of_matrix = 0;                    ///< in a block; 0 if all rows have the same b
     int64_t terms_of_block = 0;  ///< that lie side by side, where an operand does not end behind them; else 0
 };
 

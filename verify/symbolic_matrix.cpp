@@ -50,7 +50,7 @@ public:
     }
 
     /// The parts that each lane holds are those of dsl/atoms.h; terms are added one after another.
-    void multiply(const Atom& atom) {
+    void multiply(const Atom& atom, bool negative) {
         auto v = static_cast<size_t>(4 / bytes_of(atom.operand)), k = static_cast<size_t>(atom.k);
         for (size_t lane = 0; lane < lanes; ++lane)
             for (size_t h = 0; h < 2; ++h)
@@ -61,6 +61,7 @@ public:
                         size_t q = kk / (4 * v), t = kk / v % 4;
                         Term a = factor(atom, 1, row * 4 + t, (q * 2 + h) * v + kk % v);
                         Term b = factor(atom, 2, column * 4 + t, q * v + kk % v);
+                        if (negative) b = terms_.unary(UnaryOp::Negate, atom.accumulator, b);
                         sum = plus_product(atom.accumulator, sum, a, b);
                     }
                     write(0, lane, h * 2 + p, sum);
@@ -98,7 +99,7 @@ void run_on_warp(Terms& terms, SymbolicMemory& memory, const codegen::Instructio
                  const std::vector<WarpArgument>& arguments) {
     using namespace codegen;  // NOLINT: instructions
     WarpRun warp(terms, memory, arguments);
-    if (auto product = std::get_if<Mma>(&instruction)) return warp.multiply(*product->atom);
+    if (auto product = std::get_if<Mma>(&instruction)) return warp.multiply(*product->atom, product->negative);
     if (auto load = std::get_if<LdMatrix>(&instruction))
         return warp.move_matrices(static_cast<size_t>(load->matrices), load->transposed, true);
     if (auto exchange = std::get_if<TransposeLanes>(&instruction))

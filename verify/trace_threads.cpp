@@ -319,6 +319,7 @@ private:
     /// A product that does not add to its registers does not look at them.
     void add_operands(Hash& operation, const Wgmma& product) {
         if (values_.number(product.accumulates, "whether sums go on") != 0) add_operand(operation, product.sums);
+        operation << static_cast<int64_t>(product.negative);
         auto transposed = [&](size_t side) { return product.transposed && (*product.transposed)[side]; };
         if (auto registers = std::get_if<ReadOperand>(&product.a))
             add_operand(operation, *registers);

@@ -18,7 +18,7 @@ struct Group {
     Buffers sums;      ///< in registers, written until the wait
     Buffers operands;  ///< in registers or shared memory, read until the wait
     int commit = 0;    ///< its number among those of the list
-    int matrices = 0;  ///< operands in shared memory, the same for all of its instructions
+    int matrices = 0;  ///< operands in shared memory, of all of its products
     std::vector<TileStmt> awaiting;
 };
 
@@ -127,7 +127,7 @@ private:
     }
 
     void add_product(const Wgmma& product) {
-        last_.matrices = static_cast<int>(product.matrices().size());
+        last_.matrices += static_cast<int>(product.matrices().size());
         last_.sums.insert(product.sums.place.buffer.get());
         if (const auto* rows = std::get_if<ReadOperand>(&product.a)) last_.operands.insert(rows->place.buffer.get());
         if (const auto* rows = std::get_if<MatrixOperand>(&product.a)) last_.operands.insert(rows->place.buffer.get());

@@ -23,7 +23,8 @@ VocabularyCall plain(const std::string& name, std::vector<int64_t> parameters = 
 
 VocabularyCall of_product(const Wgmma& product) {
     const bool registers = product.takes_a_from_registers();
-    VocabularyCall call = plain(product.atom->name + (registers ? "_registers" : ""));
+    VocabularyCall call =
+        plain(product.atom->name + (registers ? "_registers" : "") + (product.negative ? "_negated" : ""));
     if (!product.transposed) return call;
     auto [a, b] = *product.transposed;
     call.parameters = registers ? std::vector<int64_t>{b} : std::vector<int64_t>{a, b};
@@ -127,7 +128,7 @@ VocabularyCall vocabulary_call(const Instruction& instruction) {
             [](const LdMatrix& i) { return plain(i.transposed ? "ldmatrix_trans" : "ldmatrix", {i.matrices}); },
             [](const StMatrix& i) { return plain(i.transposed ? "stmatrix_trans" : "stmatrix", {i.matrices}); },
             [](const TransposeLanes& i) { return plain("transpose_lanes", {i.lanes}); },
-            [](const Mma& i) { return plain(i.atom->name); },
+            [](const Mma& i) { return plain(i.atom->name + (i.negative ? "_negated" : "")); },
             [](const PackRegisters& i) { return plain("pack_registers", {i.words.elements}); },
             [](const NarrowPair& i) {
                 return VocabularyCall{entry_of_registers("narrow_pair", i.to), "narrow_pair", {}};

@@ -116,11 +116,12 @@ struct TransposeLanes {
     int64_t lanes;
     WriteOperand elements;
 };
-/// sums += a * b, by a warp.
+/// sums += a * b, or -= where it is negative, which no product of integers is; by a warp.
 struct Mma {
     const Atom* atom;
     WriteOperand sums;
     ReadOperand a, b;
+    bool negative = false;
 };
 /// The same by a warpgroup, while its threads go on.
 struct Wgmma {
@@ -130,6 +131,7 @@ struct Wgmma {
     MatrixOperand b;
     Expr accumulates;                                    ///< where it does not hold: sums = a * b
     std::optional<std::array<bool, 2>> transposed = {};  ///< a and b; of 16-bit types
+    bool negative = false;
 
     /// The operands in shared memory.
     std::vector<const MatrixOperand*> matrices() const;

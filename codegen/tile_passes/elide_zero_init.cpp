@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "codegen/tile_passes/tile_passes.h"
@@ -30,10 +31,11 @@ std::map<const BufferNode*, Writers> count_writers(const TileStmt& body) {
 
 /// A matrix instruction below some loops over the terms of its sums.
 struct Found {
-    std::vector<Expr> terms;      ///< variables of these loops
-    bool certain = true;          ///< each runs at least once, and no other loop stands between
-    WriteOperand registers = {};  ///< of the sums
-    TileOp each = {};             ///< an op with the instruction's other loops
+    std::vector<Expr> terms;          ///< variables of these loops
+    bool certain = true;              ///< each runs at least once, and no other loop stands between
+    WriteOperand registers = {};      ///< of the sums
+    TileOp each = {};                 ///< an op with the instruction's other loops
+    const TileNode* block = nullptr;  ///< in which it stands, beside other products of a group
 };
 
 void find(const TileStmt& stmt, const Buffer& sums, Found loops, std::vector<Found>& found) {
@@ -45,6 +47,7 @@ void find(const TileStmt& stmt, const Buffer& sums, Found loops, std::vector<Fou
         if (!loop->reduces) loops.certain = false;
         enter(loop->variable, loop->extent);
     }
+    if (stmt.as<TileBlock>()) loops.block = &*stmt;
     for (const TileStmt& kid : children(stmt)) find(kid, sums, loops, found);
     const TileOp* op = stmt.as<TileOp>();
     const Wgmma* product = op ? lone_instruction<Wgmma>(*op) : nullptr;
@@ -74,17 +77,21 @@ public:
     }
 
 private:
-    /// Instead of zeros the registers hold anything, if the only matrix instruction on these sums stands behind them
-    /// and runs in any case. A group that waits for its turn has the time to set zeros, and needs no registers for what
-    /// it has forgotten while it stores its last results. Zeros that are corrected before they are summed to stay in
-    /// their registers, too: what the compiler knows of them, it would compute early, for all of them, beside what
-    /// comes before the first product.
+    /// Instead of zeros the registers hold anything, if the only matrix instruction on these sums stands behind them,
+    /// or the first of the only group, and runs in any case. A group of warps that waits for its turn has the time to
+    /// set zeros, and needs no registers for what it has forgotten while it stores its last results. Zeros that are
+    /// corrected before they are summed to stay in their registers, too: what the compiler knows of them, it would
+    /// compute early, for all of them, beside what comes before the first product.
     void change(std::vector<TileStmt>& stmts, size_t start, const Buffer& sums) const {
         const Writers& writers = writers_.at(sums.get());
         std::vector<Found> found;
         for (size_t later = start + 1; later < stmts.size(); ++later) find(stmts[later], sums, {}, found);
         const bool corrected = writers.stores > 1 && !found.empty();
-        const bool elided = writers.stores == 1 && writers.products == 1 && found.size() == 1 && found[0].certain &&
+        const bool together = found.size() == 1 || std::ranges::all_of(found, [&](const Found& each) {
+                                  return each.block && each.block == found[0].block;
+                              });
+        const bool elided = writers.stores == 1 && !found.empty() && together &&
+                            writers.products == static_cast<int>(found.size()) && found[0].certain &&
                             !found[0].terms.empty();
         if (!corrected && !elided) return;
         TileOp op = found[0].each;
@@ -96,9 +103,11 @@ private:
         op.action = CallOp{{LeaveUndefined{found[0].registers}}};
         Expr later_term = found[0].terms[0] > 0;
         for (size_t t = 1; t < found[0].terms.size(); ++t) later_term = later_term || found[0].terms[t] > 0;
+        bool is_first = true;
         for (size_t later = start + 1; later < stmts.size(); ++later)
             stmts[later] = map_ops(stmts[later], [&](TileOp other) {
-                if (auto product = lone_instruction<Wgmma>(other); product && product->sums.place.buffer == sums) {
+                auto product = lone_instruction<Wgmma>(other);
+                if (product && product->sums.place.buffer == sums && std::exchange(is_first, false)) {
                     Wgmma starting = *product;
                     starting.accumulates = later_term;
                     other.action = CallOp{{std::move(starting)}};

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "dsl/scaled_product.h"
 #include "support/error.h"
 
 namespace tw::codegen {
@@ -21,18 +22,19 @@ const Load* load_of(const TileOp& update, const Atom& atom, const Expr& factor) 
 
 }  // namespace
 
-std::array<const Load*, 2> factors_of_product(const TileOp& update, const Atom& atom, const Expr& column) {
-    const Expr& value = update.stores[0].value;
-    Expr a, b;
-    if (const Fma* fma = value.as<Fma>()) {
-        a = fma->a, b = fma->b;
-    } else {
-        const Binary* sum = value.as<Binary>();
-        const Binary* product = sum->b.as<Binary>() ? sum->b.as<Binary>() : sum->a.as<Binary>();
-        a = product->a, b = product->b;
+std::vector<ProductOfLoads> factors_of_products(const TileOp& update, const Atom& atom, const Expr& column) {
+    const StoreTo& store = update.stores[0];
+    const Expr sums = make_expr(store.buffer->type, Load{store.buffer, store.indices});
+    const auto added = sum_of_products(store.value, sums);
+    internal_check(added && !added->scale.defined(), "{}: {} does not add {}", update.name, atom.name,
+                   to_string(store.value));
+    std::vector<ProductOfLoads> products;
+    for (const SignedProduct& product : added->products) {
+        const Load *rows = load_of(update, atom, product.a), *columns = load_of(update, atom, product.b);
+        if (contains(product.a, column)) std::swap(rows, columns);
+        products.push_back({rows, columns, product.negative});
     }
-    if (contains(a, column)) std::swap(a, b);
-    return {load_of(update, atom, a), load_of(update, atom, b)};
+    return products;
 }
 
 }  // namespace tw::codegen

@@ -1,12 +1,19 @@
-// What a product that a matrix instruction computes is made of.
+// What the products that matrix instructions compute are made of.
 #pragma once
-#include <array>
+#include <vector>
 
 #include "codegen/tile_ir/tile_ir.h"
 
 namespace tw::codegen {
 
-/// The elements of rows, then those of columns, that the update multiplies: `column` is a variable of its columns.
-std::array<const Load*, 2> factors_of_product(const TileOp& update, const Atom& atom, const Expr& column);
+/// Elements of rows, and of columns, that an update multiplies, and adds to its sums or subtracts from them.
+struct ProductOfLoads {
+    const Load *rows, *columns;
+    bool negative = false;
+};
+
+/// The products that the update adds one after another: `column` is a variable of its columns. Their loads are the
+/// update's.
+std::vector<ProductOfLoads> factors_of_products(const TileOp& update, const Atom& atom, const Expr& column);
 
 }  // namespace tw::codegen

@@ -14,22 +14,32 @@ void flatten(const TileStmt& stmt, std::vector<TileStmt>& list) {
     for (const TileStmt& kid : block->stmts) flatten(kid, list);
 }
 
-/// The ops of one group of products, from the reads of operands to the wait and what it ends; empty if there is more.
+bool is_same_place(const Access& a, const Access& b) {
+    return a.buffer == b.buffer && std::ranges::equal(a.indices, b.indices, equal);
+}
+
+/// The ops of one group of products, all of the same sums, from the reads of operands to the wait and what it ends;
+/// empty if there is more.
 std::vector<TileOp> group_in(const TileStmt& body) {
     std::vector<TileStmt> list;
     flatten(body, list);
     std::vector<TileOp> ops;
-    int products = 0;
+    const Access* sums = nullptr;
+    int groups = 0;
     for (const TileStmt& stmt : list) {
         const TileOp* op = stmt.as<TileOp>();
         const bool belongs = op && (op->is<AccessOp>() || lone_instruction<WgmmaFenceOperand>(*op) ||
                                     lone_instruction<WgmmaFence>(*op) || lone_instruction<Wgmma>(*op) ||
                                     lone_instruction<WgmmaCommit>(*op) || lone_instruction<WgmmaWait>(*op));
         if (!belongs) return {};
-        products += lone_instruction<Wgmma>(*op) != nullptr;
+        if (const Wgmma* product = lone_instruction<Wgmma>(*op)) {
+            if (sums && !is_same_place(*sums, product->sums.place)) return {};
+            sums = &product->sums.place;
+        }
+        groups += lone_instruction<WgmmaCommit>(*op) != nullptr;
         ops.push_back(*op);
     }
-    return products == 1 ? ops : std::vector<TileOp>();
+    return sums && groups == 1 ? ops : std::vector<TileOp>();
 }
 
 /// Whether the n-th iteration has the n-th part of the sums.
@@ -47,6 +57,7 @@ bool has_the_same_sums(const std::vector<TileOp>& group, const TileLoop& loop) {
         if (op.is<AccessOp>()) return true;
         const Wgmma* product = lone_instruction<Wgmma>(op);
         if (!product) return !mentions(op, loop.variable);
+        if (!mentions(op, loop.variable)) return false;
         int64_t products = require_constant(loop.extent);
         for (const OpLoop& inner : op.loops) products *= as_constant(inner.extent).value_or(most_products + 1);
         return products <= most_products && std::ranges::none_of(product->sums.place.indices, [&](const Expr& index) {

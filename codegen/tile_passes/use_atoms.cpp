@@ -8,6 +8,7 @@
 
 #include "codegen/tile_passes/factors_of_product.h"
 #include "codegen/tile_passes/rearrange_registers.h"
+#include "codegen/tile_passes/refuse_products.h"
 #include "codegen/tile_passes/tile_passes.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
@@ -38,9 +39,9 @@ public:
 
     TileStmt run() {
         sort_loops();
-        const auto [rows, columns] = factors_of_product(op_, atom_, n_.part.variable);
-        a_ = rows, b_ = columns;
-        check_mask();
+        products_ = factors_of_products(op_, atom_, n_.part.variable);
+        if (k_tile_ && products_.size() > 1) refuse_rows_in_registers(op_, atom_, products_, cite_);
+        refuse_mask(op_, atom_, products_, cite_);
         return within_outer(atom_.unit == MatrixUnit::Wgmma ? by_warpgroup() : by_warp());
     }
 
@@ -51,9 +52,10 @@ public:
     }
 
     /// The operand whose rows are in registers, if it is there: a buffer, and the dimensions of its rows and columns.
-    const Load* rows_in_registers() const { return k_tile_ ? a_ : nullptr; }
+    const Load* rows_in_registers() const { return k_tile_ ? products_[0].rows : nullptr; }
     std::array<size_t, 2> sides_of_rows() const {
-        return {dimension_of(m_.part.variable, a_->indices), dimension_of(k_.variable, a_->indices)};
+        const std::vector<Expr>& indices = rows_in_registers()->indices;
+        return {dimension_of(m_.part.variable, indices), dimension_of(k_.variable, indices)};
     }
 
 private:
@@ -65,16 +67,22 @@ private:
     };
 
     TileStmt by_warp() {
-        Buffer b = register_array(b_->buffer->name + "_fragment", b_->buffer->type, {n_.tiles, quads_, pack_});
-        OpLoop steps = steps_of_k();
-        TileBlock block;
-        Buffer a = register_array(a_->buffer->name + "_fragment", a_->buffer->type, {m_.tiles, quads_, 2, pack_});
-        if (!k_tile_) block.stmts.push_back(fill(a, *a_, m_, steps, true));
-        block.stmts.push_back(fill(b, *b_, n_, steps, false));
-        block.stmts.push_back(multiply(k_tile_ ? rows_of(steps) : fragment_rows(a), b));
-        TileStmt body = make_tile(TileAllocate{b, make_tile(std::move(block))});
-        if (!k_tile_) body = make_tile(TileAllocate{a, body});
+        const OpLoop steps = steps_of_k();
+        TileBlock all;
+        for (const ProductOfLoads& product : products_) all.stmts.push_back(by_warp(product, steps));
+        const TileStmt body = all.stmts.size() == 1 ? all.stmts[0] : make_tile(std::move(all));
         return make_tile(TileLoop{steps.variable, steps.extent, true, true, body});
+    }
+    TileStmt by_warp(const ProductOfLoads& product, const OpLoop& steps) {
+        const Buffer &rows = product.rows->buffer, &columns = product.columns->buffer;
+        Buffer b = register_array(columns->name + "_fragment", columns->type, {n_.tiles, quads_, pack_});
+        TileBlock block;
+        Buffer a = register_array(rows->name + "_fragment", rows->type, {m_.tiles, quads_, 2, pack_});
+        if (!k_tile_) block.stmts.push_back(fill(a, *product.rows, m_, steps, true));
+        block.stmts.push_back(fill(b, *product.columns, n_, steps, false));
+        block.stmts.push_back(multiply(k_tile_ ? rows_of(steps) : fragment_rows(a), b, product.negative));
+        TileStmt body = make_tile(TileAllocate{b, make_tile(std::move(block))});
+        return k_tile_ ? body : make_tile(TileAllocate{a, body});
     }
 
     /// Over the instructions that a sum of all terms takes.
@@ -91,23 +99,24 @@ private:
     using RowsAt = std::function<ReadOperand(const Expr& row)>;
     RowsAt rows_of(const OpLoop& steps) const {
         check_order_of_rows();
-        return [this, steps](const Expr& row) {
+        return [this, steps, rows = rows_in_registers()](const Expr& row) {
             Substitution first{{m_.part.variable, integer(0)},
                                {k_.variable, integer(0)},
                                {k_tile_->variable, steps.variable * quads_}};
             if (m_.tile) first.emplace_back(m_.tile->variable, row);
             std::vector<Expr> indices;
-            for (const Expr& index : a_->indices) indices.push_back(simplify(substitute(index, first)));
-            return ReadOperand{{a_->buffer, indices}, static_cast<int>(2 * quads_ * pack_)};
+            for (const Expr& index : rows->indices) indices.push_back(simplify(substitute(index, first)));
+            return ReadOperand{{rows->buffer, indices}, static_cast<int>(2 * quads_ * pack_)};
         };
     }
     /// A lane's terms lie in its registers as the loop runs through them: other orders have been refused.
     void check_order_of_rows() const {
-        const Affine affine = affine_of(simplify(a_->indices[sides_of_rows()[1]]));
+        const Load& rows = *rows_in_registers();
+        const Affine affine = affine_of(simplify(rows.indices[sides_of_rows()[1]]));
         internal_check(coefficient(affine, k_.variable) == 1 && coefficient(affine, k_tile_->variable) == pack_,
                        "{}: {} takes the rows '{}' from registers in the order in which lanes have them, but the terms "
                        "are read at {}",
-                       op_.name, atom_.name, a_->buffer->name, to_string(to_expr(affine)));
+                       op_.name, atom_.name, rows.buffer->name, to_string(to_expr(affine)));
     }
     RowsAt fragment_rows(const Buffer& fragment) const {
         return [this, fragment](const Expr& row) {
@@ -129,38 +138,58 @@ private:
     struct Matrix {
         Buffer buffer;
         std::vector<OperandIndex> indices;
+        bool rows = false;
         bool transposed = false;
         int stride_bytes = 0, leading_bytes = 0;
-        int64_t along_extent = 0;
         int step_bytes = 0;  ///< from the k of one instruction to that of the next; 0: not always the same
     };
 
     TileStmt by_warpgroup() {
-        std::optional<Matrix> a;
-        if (!k_tile_) a = matrix_of(*a_, m_, true);
-        Matrix b = matrix_of(*b_, n_, false);
         OpLoop steps = steps_of_k(), row = unrolled(tile_name(m_), m_.tiles),
                column = unrolled(tile_name(n_), n_.tiles * 8 / atom_.n);
         steps.reduces = true;
-        Buffer words = register_array(a_->buffer->name + "_words", u32, {m_.tiles, num_terms() / atom_.k, 4});
+        std::vector<TileStmt> reads, products;
+        for (const ProductOfLoads& each : products_) {
+            const std::optional<Matrix> a = k_tile_ ? std::nullopt : std::optional(matrix_of(*each.rows, m_, true));
+            const Matrix b = matrix_of(*each.columns, n_, false);
+            const MatrixOperand columns = operand(b, column.variable * atom_.n, steps);
+            Wgmma product{&atom_, sums(row.variable, column.variable), {}, columns, all_of({})};
+            product.negative = each.negative;
+            if (!a) return with_packed_rows(product, b, steps, row, column);
+            product.a = operand(*a, row.variable * 64, steps);
+            if (bytes_of(atom_.operand) == 2 && (a->transposed || b.transposed))
+                product.transposed = {a->transposed, b.transposed};
+            reads.insert(reads.end(), {read(*a), read(b)});
+            products.push_back(call(product, {steps, row, column}));
+        }
+        return group(reads, {}, products, row, column);
+    }
+
+    /// The only product has its rows in registers.
+    TileStmt with_packed_rows(Wgmma product, const Matrix& b, const OpLoop& steps, const OpLoop& row,
+                              const OpLoop& column) const {
+        const std::string name = rows_in_registers()->buffer->name + "_words";
+        Buffer words = register_array(name, u32, {m_.tiles, num_terms() / atom_.k, 4});
         WriteOperand packed{{words, {row.variable, steps.variable, integer(0)}}, 4};
-        Wgmma product{&atom_, sums(row.variable, column.variable), ReadOperand{packed.place, 4},
-                      operand(b, column.variable * atom_.n, steps), all_of({})};
-        if (a) product.a = operand(*a, row.variable * 64, steps);
-        const bool transposes_a = a && a->transposed;
-        if (bytes_of(atom_.operand) == 2 && (transposes_a || b.transposed))
-            product.transposed = {transposes_a, b.transposed};
-        TileStmt kept = call(WgmmaFenceOperand{product.sums}, {row, column});
-        std::vector<TileStmt> reads{read(b)};
-        if (a) reads.insert(reads.begin(), read(*a));
-        TileBlock block{reads};
+        product.a = ReadOperand{packed.place, 4};
+        if (bytes_of(atom_.operand) == 2 && b.transposed) product.transposed = {false, true};
         // What packs registers between the fence and the product makes ptxas wait for the product before.
-        if (!a) block.stmts.push_back(call(PackRegisters{packed, rows_of(steps)(row.variable)}, {row, steps}));
-        block.stmts.insert(block.stmts.end(), {kept, call(WgmmaFence{}), call(product, {steps, row, column}),
-                                               call(WgmmaCommit{}), call(WgmmaWait{}), kept});
-        block.stmts.insert(block.stmts.end(), reads.begin(), reads.end());
-        TileStmt all = make_tile(std::move(block));
-        return a ? all : make_tile(TileAllocate{words, all});
+        const TileStmt pack = call(PackRegisters{packed, rows_of(steps)(row.variable)}, {row, steps});
+        const std::vector<TileStmt> products{call(product, {steps, row, column})};
+        return make_tile(TileAllocate{words, group({read(b)}, {pack}, products, row, column)});
+    }
+
+    /// Products of the same sums, one after another, and the wait for all of them.
+    TileStmt group(const std::vector<TileStmt>& reads, const std::vector<TileStmt>& before,
+                   const std::vector<TileStmt>& products, const OpLoop& row, const OpLoop& column) const {
+        const TileStmt kept = call(WgmmaFenceOperand{sums(row.variable, column.variable)}, {row, column});
+        TileBlock block{reads};
+        auto add = [&](const std::vector<TileStmt>& stmts) {
+            block.stmts.insert(block.stmts.end(), stmts.begin(), stmts.end());
+        };
+        add(before), add({kept, call(WgmmaFence{})}), add(products);
+        add({call(WgmmaCommit{}), call(WgmmaWait{}), kept}), add(reads);
+        return make_tile(std::move(block));
     }
 
     Matrix matrix_of(const Load& load, const Side& side, bool rows) {
@@ -168,7 +197,7 @@ private:
         if (buffer->memory != Memory::Shared)
             throw_error(Error, "{}{}: {} reads its operands from shared memory, but '{}' is in {}; stage it",
                         cite_(op_.step), op_.name, atom_.name, buffer->name, to_string(buffer->memory));
-        Matrix matrix{buffer, {}};
+        Matrix matrix{.buffer = buffer, .indices = {}, .rows = rows};
         size_t along = load.indices.size(), k = along;
         for (size_t d = 0; d < load.indices.size(); ++d) {
             matrix.indices.push_back(taken_apart(load, load.indices[d], side, rows));
@@ -253,9 +282,8 @@ private:
 
     /// All of the operand's tile, by each thread.
     TileStmt read(const Matrix& matrix) const {
-        bool rows = matrix.buffer == a_->buffer;
         int64_t width = 16 / bytes_of(matrix.buffer->type), k_extent = num_terms(),
-                along_extent = rows ? m_.tiles * 64 : n_.tiles * 8;
+                along_extent = matrix.rows ? m_.tiles * 64 : n_.tiles * 8;
         bool wide_k = !matrix.transposed;
         OpLoop along = unrolled("along", wide_k ? along_extent : along_extent / width),
                k = unrolled("k", wide_k ? k_extent / width : k_extent);
@@ -310,30 +338,6 @@ private:
         auto found =
             std::find_if(indices.begin(), indices.end(), [&](const Expr& index) { return contains(index, variable); });
         return static_cast<size_t>(found - indices.begin());
-    }
-
-    void check_mask() const {
-        if (is_constant(op_.mask, 1)) return;
-        throw_error(Error, "{}{}: of the tiles that {} computes, some elements are masked by {}; {}", cite_(op_.step),
-                    op_.name, atom_.name, to_string(op_.mask), remedy_of_mask());
-    }
-
-    std::string remedy_of_mask() const {
-        std::string outside;
-        for (const Load* load : {a_, b_})
-            if (load->buffer->memory != Memory::Shared)
-                outside += fmt::format("{}'{}'", outside.empty() ? "" : " and ", load->buffer->name);
-        if (!outside.empty())
-            return fmt::format(
-                "stage {} in shared memory, where zeros take the place of what is missing, or let the "
-                "splits divide",
-                outside);
-        return fmt::format(
-            "'{}' and '{}' are in shared memory, but not both are copies that zeros can fill up to whole "
-            "tiles: what is computed there keeps its edges, and so does what data or other loops end. "
-            "Let the splits divide, cut the loop whose last tile is partial off there (s.cut(loop, "
-            "where_partial(tensor))), or have a kernel before store what is computed and stage a copy of it",
-            a_->buffer->name, b_->buffer->name);
     }
 
     /// Refuses what does not step evenly along the operand.
@@ -399,11 +403,12 @@ private:
     }
 
     /// An instruction for each pair of tiles.
-    TileStmt multiply(const RowsAt& rows, const Buffer& b) const {
+    TileStmt multiply(const RowsAt& rows, const Buffer& b, bool negative) const {
         OpLoop row = unrolled(tile_name(m_), m_.tiles), column = unrolled(tile_name(n_), n_.tiles);
         Expr zero = integer(0);
         ReadOperand columns{{b, {column.variable, zero, zero}}, static_cast<int>(quads_ * pack_)};
-        return call(Mma{&atom_, sums(row.variable, column.variable), rows(row.variable), columns}, {row, column});
+        return call(Mma{&atom_, sums(row.variable, column.variable), rows(row.variable), columns, negative},
+                    {row, column});
     }
 
     TileKernel& kernel_;
@@ -415,7 +420,7 @@ private:
     std::optional<OpLoop> k_tile_;  ///< of four times as many terms as a register has, those of k_
     Side m_, n_;
     std::vector<OpLoop> outer_;
-    const Load *a_ = nullptr, *b_ = nullptr;
+    std::vector<ProductOfLoads> products_;
 };
 
 }  // namespace

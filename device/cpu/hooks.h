@@ -46,7 +46,7 @@ struct WgmmaCall {
     void* d;
     const void* a_registers;  // or
     unsigned long long a, b;  // descriptors
-    bool accumulate, transpose_a, transpose_b;
+    bool accumulate, transpose_a, transpose_b, negated;
 };
 
 /// What registers hold until something is written there. A NaN with these bits comes of such a register.
@@ -93,7 +93,8 @@ struct Hooks {
     void (*ldmatrix)(void* registers, const void* row, int count, bool transposed, const void* caller);
     void (*stmatrix)(void* row, const void* registers, int count, bool transposed, const void* caller);
     void (*griddepcontrol_wait)();
-    void (*mma)(void* d, const void* a, const void* b, int k, MatrixType a_type, MatrixType b_type, const void* caller);
+    void (*mma)(void* d, const void* a, const void* b, int k, MatrixType a_type, MatrixType b_type, bool negated,
+                const void* caller);
 };
 
 }  // namespace tw::emulated

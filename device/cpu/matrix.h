@@ -21,15 +21,22 @@ extern "C" TW_HOOK void tw_ldmatrix(void* registers, const void* row, int count,
 extern "C" TW_HOOK void tw_stmatrix(void* row, const void* registers, int count, bool transposed) {
     tw_hooks.stmatrix(row, registers, count, transposed, TW_CALLER);
 }
-extern "C" TW_HOOK void tw_mma(void* d, const void* a, const void* b, int k, MatrixType a_type, MatrixType b_type) {
-    tw_hooks.mma(d, a, b, k, a_type, b_type, TW_CALLER);
+extern "C" TW_HOOK void tw_mma(void* d, const void* a, const void* b, int k, MatrixType a_type, MatrixType b_type,
+                               bool negated) {
+    tw_hooks.mma(d, a, b, k, a_type, b_type, negated, TW_CALLER);
 }
 
 template <int count>
 constexpr bool is_matrix_count = count == 1 || count == 2 || count == 4;
 
 template <int k, class A, class B, class D>
-TW_INLINE void mma(D* d, const A* a, const B* b) { tw_mma(d, a, b, k, matrix_type<A>, matrix_type<B>); }
+TW_INLINE void mma(D* d, const A* a, const B* b) {
+    tw_mma(d, a, b, k, matrix_type<A>, matrix_type<B>, false);
+}
+template <int k, class T>
+TW_INLINE void mma_negated(float* d, const T* a, const T* b) {
+    tw_mma(d, a, b, k, matrix_type<T>, matrix_type<T>, true);
+}
 
 }  // namespace emulated
 
@@ -71,5 +78,21 @@ TW_INLINE void mma_m16n8k32(float* d, const e4m3* a, const e4m3* b) { emulated::
 TW_INLINE void mma_m16n8k32(float* d, const e4m3* a, const e5m2* b) { emulated::mma<32>(d, a, b); }
 TW_INLINE void mma_m16n8k32(float* d, const e5m2* a, const e4m3* b) { emulated::mma<32>(d, a, b); }
 TW_INLINE void mma_m16n8k32(float* d, const e5m2* a, const e5m2* b) { emulated::mma<32>(d, a, b); }
+template <class T>
+TW_INLINE void mma_m16n8k16_negated(float* d, const T* a, const T* b) {
+    emulated::mma_negated<16>(d, a, b);
+}
+template <class T>
+TW_INLINE void mma_m16n8k8_negated(float* d, const T* a, const T* b) {
+    emulated::mma_negated<8>(d, a, b);
+}
+template <class T>
+TW_INLINE void mma_m16n8k4_negated(float* d, const T* a, const T* b) {
+    emulated::mma_negated<4>(d, a, b);
+}
+template <class T>
+TW_INLINE void mma_m16n8k32_negated(float* d, const T* a, const T* b) {
+    emulated::mma_negated<32>(d, a, b);
+}
 
 }  // namespace tw

@@ -4,7 +4,8 @@ namespace emulated {
 
 extern "C" TW_HOOK void tw_wgmma(void* d, const void* a_registers, unsigned long long a, unsigned long long b, int n,
                                  int k, MatrixType a_type, MatrixType b_type, int flags) {
-    tw_hooks.wgmma({n, k, a_type, b_type, d, a_registers, a, b, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0},
+    tw_hooks.wgmma({n, k, a_type, b_type, d, a_registers, a, b, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0,
+                    (flags & 8) != 0},
                    TW_CALLER);
 }
 extern "C" TW_HOOK void tw_wgmma_fence() { tw_hooks.wgmma_fence(TW_CALLER); }

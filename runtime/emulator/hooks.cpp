@@ -161,8 +161,9 @@ void on_stmatrix(void* row, const void* registers, int count, bool transposed, c
     machine->warp_matrix.operate(call, site_at(caller));
 }
 void on_mma(void* d, const void* a, const void* b, int k, emulated::MatrixType a_type, emulated::MatrixType b_type,
-            const void* caller) {
-    MatrixCall call{.operation = MatrixCall::Operation::Multiply, .k = k, .a_type = a_type, .b_type = b_type};
+            bool negated, const void* caller) {
+    MatrixCall call{
+        .operation = MatrixCall::Operation::Multiply, .k = k, .negated = negated, .a_type = a_type, .b_type = b_type};
     call.registers = d;
     call.a = a;
     call.b = b;

@@ -12,7 +12,8 @@ struct Product {
     std::string name;  // of the primitive
     Format a, b;
     int k;
-    std::string function = name.substr(0, name.find_last_of('_'));
+    bool negated = false;
+    std::string function = negated ? name : name.substr(0, name.find_last_of('_'));
 
     int a_elements() const { return 16 * k / 32; }
     int b_elements() const { return 8 * k / 32; }
@@ -108,7 +109,7 @@ std::vector<std::optional<float>> expected_results(const Product& product, const
         }
         for (int e = 0; e < product.b_elements(); ++e, own += product.b.bytes)
             b[size_t(lane / 4 * product.k + k_of_b(lane, e, product.b.bytes))] =
-                decode(product.b, bits_at(own, product.b.bytes));
+                with_sign(product.negated, decode(product.b, bits_at(own, product.b.bytes)));
         for (int e = 0; e < 4; ++e) starts.push_back(std::bit_cast<float>(bits_at(own + 4 * e, 4)));
     }
     std::vector<std::optional<float>> results;
@@ -229,12 +230,15 @@ TEST_P(MmaConformance, AMillionSetsOfOperands) {
 
 INSTANTIATE_TEST_SUITE_P(
     Types, MmaConformance,
-    testing::Values(Product{"mma_m16n8k16_bf16", Bf16, Bf16, 16}, Product{"mma_m16n8k16_f16", F16, F16, 16},
-                    Product{"mma_m16n8k8_bf16", Bf16, Bf16, 8}, Product{"mma_m16n8k8_f16", F16, F16, 8},
-                    Product{"mma_m16n8k8_tf32", Tf32, Tf32, 8}, Product{"mma_m16n8k4_tf32", Tf32, Tf32, 4},
-                    Product{"mma_m16n8k32_fp8", E4m3, E4m3, 32},
-                    Product{"mma_m16n8k32_fp8", E4m3, E5m2, 32}, Product{"mma_m16n8k32_fp8", E5m2, E4m3, 32},
-                    Product{"mma_m16n8k32_fp8", E5m2, E5m2, 32}),
+    testing::Values(
+        Product{"mma_m16n8k16_bf16", Bf16, Bf16, 16}, Product{"mma_m16n8k16_f16", F16, F16, 16},
+        Product{"mma_m16n8k8_bf16", Bf16, Bf16, 8}, Product{"mma_m16n8k8_f16", F16, F16, 8},
+        Product{"mma_m16n8k8_tf32", Tf32, Tf32, 8}, Product{"mma_m16n8k4_tf32", Tf32, Tf32, 4},
+        Product{"mma_m16n8k32_fp8", E4m3, E4m3, 32}, Product{"mma_m16n8k32_fp8", E4m3, E5m2, 32},
+        Product{"mma_m16n8k32_fp8", E5m2, E4m3, 32}, Product{"mma_m16n8k32_fp8", E5m2, E5m2, 32},
+        Product{"mma_m16n8k16_negated", Bf16, Bf16, 16, true}, Product{"mma_m16n8k16_negated", F16, F16, 16, true},
+        Product{"mma_m16n8k8_negated", F16, F16, 8, true}, Product{"mma_m16n8k8_negated", Tf32, Tf32, 8, true},
+        Product{"mma_m16n8k4_negated", Tf32, Tf32, 4, true}, Product{"mma_m16n8k32_negated", E4m3, E4m3, 32, true}),
     [](const auto& info) { return fmt::format("{}_{}", info.param.name, info.index); });
 
 TEST(MmaIntegers, AreExactAndWrap) {

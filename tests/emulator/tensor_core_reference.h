@@ -26,6 +26,12 @@ struct Number {
     bool is_finite = true;
 };
 
+/// Negated, or not.
+inline Number with_sign(bool negated, Number number) {
+    if (negated) number.significand = -number.significand;
+    return number;
+}
+
 inline Number decode(const Format& format, uint32_t bits) {
     if (format.bytes == 4) bits >>= 13;
     const int64_t mantissa = bits & ((1u << format.mantissa_bits) - 1);

@@ -50,6 +50,9 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     tw::mma_m16n8k8(f, f, f);
     tw::mma_m16n8k4(f, f, f);
     tw::mma_m16n8k32(i, s, s);
+    tw::mma_m16n8k16_negated(f, h, h);
+    tw::mma_m16n8k8_negated(f, half, half);
+    tw::mma_m16n8k4_negated(f, f, f);
 #if defined(TW_EMULATED) || __CUDA_ARCH__ >= 890
     tw::e4m3 e4[16] = {};
     tw::e5m2 e5[16] = {};
@@ -59,6 +62,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     tw::mma_m16n8k32(f, e4, e5);
     tw::mma_m16n8k32(f, e5, e4);
     tw::mma_m16n8k32(f, e5, e5);
+    tw::mma_m16n8k32_negated(f, e5, e5);
     tw::stmatrix<4>(reinterpret_cast<tw::bf16*>(shared.a), h);
     tw::stmatrix_trans<2>(reinterpret_cast<tw::bf16*>(shared.a), h);
     tw::stmatrix<1>(shared.a, f);

@@ -116,9 +116,9 @@ tw::wgmma_wait<0>();
 {keep}for (int i = 0; i < {num_d}; ++i) (({d_type}*)out)[t * {num_d} + i] = {result};
 )",
         fmt::arg("a_bytes", a.bytes.size()), fmt::arg("b_bytes", b.bytes.size()),
-        fmt::arg("d_type", is_integer ? "int" : "float"), fmt::arg("num_d", product.n / 2), fmt::arg("a_start", a.start),
-        fmt::arg("a_span", one.a.span == 16 ? 0 : one.a.span), fmt::arg("a_leading", a.leading),
-        fmt::arg("a_stride", a.stride), fmt::arg("b_start", b.start),
+        fmt::arg("d_type", is_integer ? "int" : "float"), fmt::arg("num_d", product.n / 2),
+        fmt::arg("a_start", a.start), fmt::arg("a_span", one.a.span == 16 ? 0 : one.a.span),
+        fmt::arg("a_leading", a.leading), fmt::arg("a_stride", a.stride), fmt::arg("b_start", b.start),
         fmt::arg("b_span", one.b.span == 16 ? 0 : one.b.span), fmt::arg("b_leading", b.leading),
         fmt::arg("b_stride", b.stride), fmt::arg("keep", "tw::wgmma_fence_operand(d);\n"), fmt::arg("name", one.name),
         fmt::arg("result", is_integer ? "d[i]" : "d[i] == d[i] ? d[i] : __builtin_bit_cast(float, 0x7fffffff)"),
@@ -171,7 +171,8 @@ std::optional<uint32_t> expected_result(const Wgmma& one, const device::Warpgrou
     }
     const Format &a_format = format_of(product.a), &b_format = format_of(product.b);
     std::vector<std::pair<Number, Number>> factors;
-    for (int i = 0; i < k; ++i) factors.emplace_back(decode(a_format, a[i]), decode(b_format, b[i]));
+    for (int i = 0; i < k; ++i)
+        factors.emplace_back(with_sign(product.negated, decode(a_format, a[i])), decode(b_format, b[i]));
     const bool is_fp8 = k == 32;
     auto sum = expected_sum(std::bit_cast<float>(start), factors, a_format.mantissa_bits + b_format.mantissa_bits,
                             is_fp8 ? 13 : 25);
@@ -226,10 +227,12 @@ std::vector<Wgmma> all_products() {
          {"wgmma_m64n8k16_f16", "wgmma_m64n256k16_bf16", "wgmma_m64n72k8_tf32", "wgmma_m64n32k32_e4m3",
           "wgmma_m64n32k32_e5m2", "wgmma_m64n32k32_e4m3_e5m2", "wgmma_m64n24k32_s8", "wgmma_m64n40k16_bf16_registers",
           "wgmma_m64n16k16_f16_registers", "wgmma_m64n24k8_tf32_registers", "wgmma_m64n16k32_e5m2_e4m3_registers",
-          "wgmma_m64n32k32_s8_registers"})
+          "wgmma_m64n32k32_s8_registers", "wgmma_m64n40k16_bf16_negated", "wgmma_m64n16k16_f16_registers_negated",
+          "wgmma_m64n16k8_tf32_negated", "wgmma_m64n16k32_e4m3_negated"})
         all.push_back({name});
     all.push_back({"wgmma_m64n128k16_f16_registers", {}, {128, true}});
     all.push_back({"wgmma_m64n64k16_f16", {}, {64, true}, false});
+    all.push_back({"wgmma_m64n64k16_f16_negated", {}, {64, true}, false});
     all.push_back({"wgmma_m64n16k32_s8", {64}, {32}, false});
     all.push_back({"wgmma_m64n16k8_tf32", {16}, {32}, false});
     return all;
@@ -305,12 +308,14 @@ INSTANTIATE_TEST_SUITE_P(Types, WgmmaMillion,
 
 TEST(WgmmaFamily, HasWhatTheHardwareHas) {
     using device::find_warpgroup_product;
-    for (const char* name : {"wgmma_m64n8k16_bf16", "wgmma_m64n248k16_f16", "wgmma_m64n24k32_s8",
-                             "wgmma_m64n16k32_e5m2_e4m3", "wgmma_m64n8k8_tf32_registers"})
+    for (const char* name :
+         {"wgmma_m64n8k16_bf16", "wgmma_m64n248k16_f16", "wgmma_m64n24k32_s8", "wgmma_m64n16k32_e5m2_e4m3",
+          "wgmma_m64n8k8_tf32_registers", "wgmma_m64n8k16_f16_registers_negated"})
         EXPECT_TRUE(find_warpgroup_product(name)) << name;
     for (const char* name : {"wgmma_m64n12k16_bf16", "wgmma_m64n264k16_bf16", "wgmma_m64n40k32_s8",
                              "wgmma_m64n64k8_bf16", "wgmma_m64n64k16_bf16_f16", "wgmma_m64n64k16_bf16_bf16",
-                             "wgmma_m64n064k16_bf16", "wgmma_fence", "wgmma_m64n64k16", "wgmma_m64n0k16_bf16"})
+                             "wgmma_m64n064k16_bf16", "wgmma_fence", "wgmma_m64n64k16", "wgmma_m64n0k16_bf16",
+                             "wgmma_m64n24k32_s8_negated", "wgmma_m64n8k16_f16_negated_registers"})
         EXPECT_FALSE(find_warpgroup_product(name)) << name;
 }
 

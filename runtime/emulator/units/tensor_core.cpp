@@ -165,6 +165,10 @@ void Factors::set(int row, int column, MatrixType type, uint32_t bits) {
     has_special |= !std::isfinite(factor.value);
 }
 
+void Factors::negate() {
+    for (double& value : values) value = -value;
+}
+
 void multiply_add(float* d, const Factors& a, const Factors& b, int fraction_bits, int mantissa_bits) {
     const uint32_t kept_bits = ~uint32_t(0) << (MantissaBits - mantissa_bits);
     RowOfSums row(b, fraction_bits);

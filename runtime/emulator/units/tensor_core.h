@@ -21,6 +21,7 @@ struct Factors {
 
     Factors(int rows, int k) : rows(rows), k(k), values(size_t(rows * k)), exponents(size_t(rows * k)) {}
     void set(int row, int column, MatrixType type, uint32_t bits);
+    void negate();
 };
 
 constexpr int NoExponent = -1'000'000;

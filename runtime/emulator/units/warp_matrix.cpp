@@ -54,6 +54,7 @@ void multiply(const MatrixCall* lanes, const MatrixCall& call) {
             b.set(row, column, call.b_type, element(lanes[lane].b, e, b_bytes));
         }
     }
+    if (call.negated) b.negate();
     if (call.a_type == MatrixType::s8)
         multiply<int32_t>(lanes, a, b);
     else

@@ -12,6 +12,7 @@ struct MatrixCall {
     int count = 0;  // of matrices to load or store
     bool transposed = false;
     int k = 0;  // of a product
+    bool negated = false;
     emulated::MatrixType a_type = emulated::MatrixType::bf16, b_type = emulated::MatrixType::bf16;
     unsigned char* row = nullptr;  // in shared memory, of lanes below 8 * count
     void* registers = nullptr;     // to load or store; d of a product
@@ -20,7 +21,7 @@ struct MatrixCall {
     /// Whether both are the same instruction.
     bool agrees_with(const MatrixCall& other) const {
         return operation == other.operation && count == other.count && transposed == other.transposed && k == other.k &&
-               a_type == other.a_type && b_type == other.b_type;
+               negated == other.negated && a_type == other.a_type && b_type == other.b_type;
     }
     const char* name() const;
 };

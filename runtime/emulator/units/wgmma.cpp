@@ -41,6 +41,7 @@ public:
         if (!call_.a_registers) load(a_, MatrixDescriptor(call_.a), call_.a_type, call_.transpose_a);
         Factors b(call_.n, call_.k);
         load(b, MatrixDescriptor(call_.b), call_.b_type, call_.transpose_b);
+        if (call_.negated) b.negate();
         if (!call_.accumulate) std::fill(tile->values.begin(), tile->values.end(), 0);
         const bool is_fp8 = call_.a_type == MatrixType::e4m3 || call_.a_type == MatrixType::e5m2;
         if (call_.a_type == MatrixType::s8)
@@ -93,7 +94,7 @@ int num_registers(const emulated::WgmmaCall& call) {
 bool is_same_instruction(const emulated::WgmmaCall& x, const emulated::WgmmaCall& y) {
     return x.n == y.n && x.k == y.k && x.a_type == y.a_type && x.b_type == y.b_type && x.a == y.a && x.b == y.b &&
            x.accumulate == y.accumulate && x.transpose_a == y.transpose_a && x.transpose_b == y.transpose_b &&
-           !x.a_registers == !y.a_registers;
+           x.negated == y.negated && !x.a_registers == !y.a_registers;
 }
 
 /// Moves the tile from or to what a thread holds of it.
