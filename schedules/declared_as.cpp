@@ -1,7 +1,6 @@
 #include "schedules/declared_as.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "dsl/simplify.h"
 #include "schedules/window_terms.h"
@@ -18,11 +17,6 @@ Expr over(const std::vector<Expr>& axes, const Expr& expr, const std::vector<Exp
 
 Expr exchanged(const Expr& expr, const Expr& part, const Expr& by) {
     return transform(expr, [&](const Expr& e) { return equal(e, part) ? by : Expr(); });
-}
-
-bool is_least(const Expr& expr) {
-    const FloatConstant* constant = expr.as<FloatConstant>();
-    return constant && std::isinf(constant->value) && constant->value < 0;
 }
 
 Expr reduction_of(const Tensor& tensor) {

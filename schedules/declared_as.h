@@ -12,8 +12,6 @@ const Expr& body_of(const Tensor& tensor);
 Expr over(const std::vector<Expr>& axes, const Expr& expr, const std::vector<Expr>& at);
 /// The expression with another one in the place of a part, wherever that stands.
 Expr exchanged(const Expr& expr, const Expr& part, const Expr& by);
-/// Whether it is the constant -infinity.
-bool is_least(const Expr& expr);
 /// The only reduction of what the tensor is, as an expression over its axes.
 Expr reduction_of(const Tensor& tensor);
 /// A tensor of the same name and shape; `body` is one of the tensor's axes.

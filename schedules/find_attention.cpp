@@ -8,6 +8,7 @@
 
 #include "dsl/constant_factors.h"
 #include "dsl/scaled_product.h"
+#include "dsl/signs.h"
 #include "dsl/simplify.h"
 #include "dsl/stage.h"
 #include "schedules/declared_as.h"
@@ -120,7 +121,7 @@ private:
         if (const Cast* rounded = whole.as<Cast>(); rounded && is_half(whole.type())) whole = rounded->a;
         if (const Select* seen = whole.as<Select>(); seen && is_zero(seen->yes)) {
             const Binary* none = binary_of(seen->condition, BinaryOp::Equal);
-            if (!none || !is_least(none->b)) return false;
+            if (!none || !is_infinity(none->b, -1)) return false;
             top_of_empty_ = none->a;
             whole = seen->no;
         }
@@ -289,8 +290,8 @@ private:
         const Select* masked = found_.score.as<Select>();
         if (!masked) return;
         const Binary* order = masked->condition.as<Binary>();
-        const bool is_kept = is_least(masked->no);
-        if (!order || is_kept == is_least(masked->yes) ||
+        const bool is_kept = is_infinity(masked->no, -1);
+        if (!order || is_kept == is_infinity(masked->yes, -1) ||
             (order->op != BinaryOp::LessEqual && order->op != BinaryOp::Less))
             return;
         // first - second <= 0 where the key is seen

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "dsl/constant_factors.h"
+#include "dsl/signs.h"
 #include "schedules/declared_as.h"
 #include "schedules/find_attention.h"
 #include "schedules/whole_tiles.h"
@@ -77,7 +78,7 @@ bool is_product_times(const FoundAttention& found, double factor) {
 /// Whether a condition on rows and keys alone leaves scores out.
 bool is_masked_by_place(const FoundAttention& found) {
     const Select* masked = found.score.as<Select>();
-    if (!masked || (!is_least(masked->yes) && !is_least(masked->no))) return false;
+    if (!masked || (!is_infinity(masked->yes, -1) && !is_infinity(masked->no, -1))) return false;
     bool by_place = true;
     visit(masked->condition, [&](const Expr& e) {
         by_place =
