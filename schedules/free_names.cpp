@@ -5,7 +5,7 @@
 namespace tw::schedules {
 
 FreeNames::FreeNames(const std::vector<Tensor>& outputs) {
-    for (const OperationRef& operation : operations_of(outputs)) {
+    for (const auto& operation : operations_of(outputs)) {
         taken_.insert(operation->name);
         for (size_t k = 0; k < operation->outputs.size(); ++k)
             taken_.insert(Tensor(operation, static_cast<int>(k)).name());

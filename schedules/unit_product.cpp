@@ -71,12 +71,12 @@ std::optional<int64_t> extent_of(const Expr& axis) {
 }
 
 /// What a sum multiplies, and how many rows in turn have a matrix of their own; 0 if all have the same.
-struct Factors {
+struct FactorPair {
     Factor of_rows, of_columns;
     int64_t rows_of_matrix = 0;
 };
 
-std::optional<Factors> factors_of(const Reduce& sum, const Expr& row, const Expr& column) {
+std::optional<FactorPair> factors_of(const Reduce& sum, const Expr& row, const Expr& column) {
     const Binary* times = sum.values[0].as<Binary>();
     if (!times || times->op != BinaryOp::Mul) return {};
     auto a = factor_of(times->a), b = factor_of(times->b);
@@ -87,7 +87,7 @@ std::optional<Factors> factors_of(const Reduce& sum, const Expr& row, const Expr
     if (!depends(*a, row) || depends(*a, column) || !depends(*b, column)) return {};
     if (has_blocks && rows_of_matrix == 0) return {};
     if (!depends(*a, sum.axes[0]) || !depends(*b, sum.axes[0])) return {};
-    return Factors{*a, *b, rows_of_matrix};
+    return FactorPair{*a, *b, rows_of_matrix};
 }
 
 }  // namespace
