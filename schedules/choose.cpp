@@ -230,10 +230,7 @@ private:
             for (const ConvolutionTiles& tiles : tilings_of(windows, target_))
                 found.push_back({c, windows.a, windows.b, TiledWindows{windows, tiles}});
         }
-        if (auto unit = unit_product(c))
-            for (const ProductTiling& tiling : tilings_of(*unit, target_))
-                found.push_back({unit->c, unit->a, unit->b, tiling,
-                                 unit->more.empty() && tiling == tuned_tiling(unit->shape, target_), unit->more});
+        for (TiledProduct& product : products_on_units(c, outputs_, target_)) found.push_back(std::move(product));
         if (auto threads = product_of_threads(c, target_)) found.push_back(*threads);
         if (shareable_ && !scatters_or_scans(unscheduled_[c]))
             for (TiledProduct& columns : column_reductions(c, outputs_)) found.push_back(std::move(columns));

@@ -8,8 +8,8 @@ namespace tw::schedules {
 /// a kernel of its own. Sums of products over windows or over pixels (window_products: convolutions, their gradients
 /// and what is read like them) take schedule_windows or schedule_sum_of_pixels, an output that alone reads the sums,
 /// element by element, comes with them; sums of products of elements that tensor cores multiply (unit_product)
-/// schedule_tensor_product, reductions of terms made of an element of each of two
-/// matrices, of one pair or of a batch, schedule_product: each with the first tiles that can
+/// schedule_tensor_product, with what is made of their sums in registers (register_product), reductions of terms made
+/// of an element of each of two matrices, or a batch of them, schedule_product: each with the first tiles that can
 /// be built, or else as the next rule says. Products are declared anew before (declare_products), large ones of f32
 /// over copies of what lies across. Convolutions of images (find_convolution) are declared anew before, where
 /// redeclare_convolutions has a faster way, depthwise ones (find_depthwise) for windows in registers, and sums whose

@@ -2,9 +2,11 @@
 
 #include "schedules/as_matrices.h"
 #include "schedules/behind_products.h"
+#include "schedules/columns_in_turns.h"
 #include "schedules/copied_operands.h"
 #include "schedules/joined_terms.h"
 #include "schedules/products_apart.h"
+#include "schedules/scaled_blocks.h"
 
 namespace tw::schedules {
 
@@ -14,6 +16,8 @@ Redeclared declare_products(const std::vector<Tensor>& outputs, const Target& ta
         result.outputs = declared.outputs;
         result.notes.insert(result.notes.end(), declared.notes.begin(), declared.notes.end());
     };
+    take(scaled_blocks(result.outputs, target));
+    take(columns_in_turns(result.outputs, target));
     take(products_apart(result.outputs));
     take(joined_terms(result.outputs));
     take(as_matrices(result.outputs, target));

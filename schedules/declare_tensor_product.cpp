@@ -78,15 +78,16 @@ Declared sums_of(const TensorProduct& p, const TensorProductShape& shape, const 
 /// Sums of 128 terms, scaled and added.
 void declare_scaled(TensorProduct& p, const TensorProductShape& shape) {
     int64_t blocks = shape.k / block_of_scale;
-    p.scale_a = input("scale_a", f32, {blocks, shape.m});
-    p.scale_b = input("scale_b", f32, {divided(shape.n, block_of_scale), blocks});
+    Tensor scale_a = input("scale_a", f32, {blocks, shape.m}),
+           scale_b = input("scale_b", f32, {divided(shape.n, block_of_scale), blocks});
+    p.scales = {scale_a, scale_b};
     Axis inside = reduce_axis("inside", block_of_scale), part = reduce_axis("part", blocks);
     p.product = compute("product", {blocks, shape.m, shape.n}, [&](Expr q, Expr i, Expr j) {
         Expr term = q * block_of_scale + inside;
         return sum(cast(f32, p.left(i, term)) * cast(f32, p.right(j, term)), inside);
     });
     p.c = compute("c", {shape.m, shape.n}, [&](Expr i, Expr j) {
-        Expr scale = p.scale_a(part, i) * p.scale_b(j / block_of_scale, part);
+        Expr scale = scale_a(part, i) * scale_b(j / block_of_scale, part);
         return cast(shape.result, sum(p.product(part, i, j) * scale, part));
     });
 }

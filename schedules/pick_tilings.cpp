@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <tuple>
 
 #include "schedules/choices.h"
@@ -16,6 +17,7 @@ namespace tw::schedules {
 namespace {
 
 constexpr const char* no_tiling = "none";
+constexpr std::string_view with_reader = "+reader";  // which takes the sums from registers
 
 std::string option_of(const TiledProduct& tiled) {
     if (std::holds_alternative<LyingPixels>(tiled.tiles)) return "as_they_lie";
@@ -25,6 +27,8 @@ std::string option_of(const TiledProduct& tiled) {
     if (const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&tiled.tiles))
         return tiling_text(ConvolutionTiling(halo->tiles));
     if (std::holds_alternative<RedeclaredDepthwise>(tiled.tiles)) return "windows";
+    if (const TiledRegisters* registers = std::get_if<TiledRegisters>(&tiled.tiles))
+        return tiling_text(registers->tiling) + std::string(with_reader);
     if (std::holds_alternative<ProductTiles>(tiled.tiles)) return "threads";
     if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&tiled.tiles))
         return columns->beside.kept.empty() ? "columns" : "columns+beside";
@@ -47,6 +51,9 @@ std::vector<std::string> all_options(const std::vector<TiledProduct>& tilings, c
     for (const TiledProduct& tiled : tilings) add(option_of(tiled));
     if (unit)
         for (const ProductTiling& tiling : tensor_product_space(unit->shape, target)) add(tiling_text(tiling));
+    if (const TiledRegisters* registers = std::get_if<TiledRegisters>(&tilings[0].tiles))
+        for (const ProductTiling& tiling : tensor_product_space(registers->with.shape, target))
+            if (suits(tiling, registers->with)) add(tiling_text(tiling) + std::string(with_reader));
     if (std::ranges::all_of(tilings, has_another_way)) add(no_tiling);
     return options;
 }
@@ -80,6 +87,15 @@ void pick_columns(const Tensor& c, ColumnReduction& columns) {
     threads.chunk = pick(c.name(), "chunk", {64, 128, 256, 512, 1024, columns.rows}, threads.chunk);
 }
 
+/// Of the option's name, if it is one that takes sums from registers.
+std::optional<TiledProduct> with_reader_in(const std::string& option, const TiledProduct& rule) {
+    const TiledRegisters* registers = std::get_if<TiledRegisters>(&rule.tiles);
+    if (!registers || !option.ends_with(with_reader)) return {};
+    const auto tiling = parse_tiling(option.substr(0, option.size() - with_reader.size()));
+    if (!tiling || !suits(*tiling, registers->with)) return {};
+    return TiledProduct{rule.c, rule.a, rule.b, TiledRegisters{registers->with, *tiling}};
+}
+
 }  // namespace
 
 std::vector<TiledProduct> pick_tilings(const Tensor& c, std::vector<TiledProduct> tilings, const Target& target) {
@@ -94,6 +110,8 @@ std::vector<TiledProduct> pick_tilings(const Tensor& c, std::vector<TiledProduct
     const auto found = std::ranges::find(tilings, taken, option_of);
     if (found != tilings.end())
         std::rotate(tilings.begin(), found, found + 1);
+    else if (const auto with = with_reader_in(taken, tilings[0]))
+        tilings.insert(tilings.begin(), *with);
     else if (const auto tiling = parse_tiling(taken); unit && tiling)
         tilings.insert(tilings.begin(), TiledProduct{unit->c, unit->a, unit->b, *tiling});
     for (TiledProduct& tiled : tilings) {

@@ -57,7 +57,7 @@ void read_as_given(Schedule& s, const TensorProduct& p, const Tiles& tiles) {
 
 /// The stage of so many parts, which end with whole tiles, or whole blocks of scales, of which c sums one a step.
 Stage split_reduction(Schedule& s, const TensorProduct& p, int64_t block_k, int64_t parts_of_k) {
-    const int64_t k = require_constant(s.extent(s.reduce(p.c))), step = p.scale_a.defined() ? 1 : block_k;
+    const int64_t k = require_constant(s.extent(s.reduce(p.c))), step = p.scales.empty() ? block_k : 1;
     return split_sum(s, p.c, divided(divided(k, step), parts_of_k) * step);
 }
 
@@ -205,7 +205,7 @@ std::vector<Loop> matrix_loops(Schedule& s, const TensorProduct& p, Stage result
 /// Whether the sums that the result computes with are parts of k, which kernels of their own add before it is made:
 /// blocks of scales have their parts in the result instead.
 bool makes_sums_apart(const TensorProduct& p, int64_t split_k) {
-    return split_k > 1 && p.product.defined() && !p.scale_a.defined();
+    return split_k > 1 && p.product.defined() && p.scales.empty();
 }
 
 /// The product as its tiles sum it.
@@ -236,6 +236,32 @@ RowLoops split_rows(Schedule& s, const std::vector<Loop>& data, int64_t block_m,
     }
     auto [tile, inside] = s.split(rows.inside, block_m, Tail::Mask, names);
     return {rows.batches, tile, inside};
+}
+
+/// Whether elements that lie side by side belong to neighbouring rows, or columns, of the result.
+bool lies_along_result(const Tensor& scales, const Tensor& c) {
+    const std::vector<Expr>& axes = c.operation()->axes;
+    bool found = false;
+    visit(c.operation()->outputs[0].body, [&](const Expr& e) {
+        const Read* read = e.as<Read>();
+        const bool is_it = read && read->operation == scales.operation();
+        found = found || (is_it && std::any_of(axes.end() - 2, axes.end(),
+                                               [&](const Expr& axis) { return axis.same(read->indices.back()); }));
+    });
+    return found;
+}
+
+/// Those that lie along rows or columns come with the operands, as boxes, which are returned.
+std::vector<StageRef> stage_scales(Schedule& s, const TensorProduct& p, Stage result, Loop step) {
+    std::vector<StageRef> boxes;
+    std::vector<Tensor> scales(p.scales.rbegin(), p.scales.rend());
+    auto is_box = [&](const Tensor& each) { return has_whole_rows(each) && lies_along_result(each, p.c); };
+    std::ranges::stable_partition(scales, [&](const Tensor& each) { return !is_box(each); });
+    for (const Tensor& each : scales) {
+        Stage copy = s.stage(result, each, is_box(each) ? Memory::Shared : Memory::Registers, step);
+        if (is_box(each)) boxes.push_back(copy);
+    }
+    return boxes;
 }
 
 }  // namespace
@@ -327,7 +353,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     std::vector<Loop> outer = blocks;
     outer.insert(outer.end(), ranks.begin(), ranks.end());
     auto [unit, leaving] = block_loops(s, p, result, sums, outer, wi, mi, nj, tiles);
-    const bool is_scaled = p.scale_a.defined();
+    const bool is_scaled = !p.scales.empty();
     if (is_scaled) unit.over_k = s.reduce(result);  // its steps are blocks of scales
     s.persistent(blocks, {.longest_first = p.growing});
     for (Loop rank : ranks) s.bind(rank, cluster);
@@ -342,12 +368,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
         if (tiles.store_boxes) s.via(out, Copy::Tma);
     }
     s.mma(unit.stage, wgmma, unit.mma);
-    if (is_scaled) {
-        s.stage(result, p.scale_b, Memory::Registers, unit.over_k);
-        const bool by_boxes = has_whole_rows(p.scale_a);
-        Stage scales = s.stage(result, p.scale_a, by_boxes ? Memory::Shared : Memory::Registers, unit.over_k);
-        if (by_boxes) loads.push_back(scales);
-    }
+    for (const StageRef& scales : stage_scales(s, p, result, unit.over_k)) loads.push_back(scales);
     s.pipeline(unit.over_k, {.stages = tiles.stages, .in_flight = is_scaled ? 0 : 1});
     s.roles(loading_roles(
         s.target(), loads, result,

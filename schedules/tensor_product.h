@@ -39,7 +39,7 @@ struct TensorProductShape {
     Activation activation = Activation::None;  ///< after the bias
     int64_t experts = 0;                       ///< 0: one b for all rows
     RowTerms row_terms = RowTerms::All;
-    bool block_scales = false;  ///< of fp8: of 128 terms of a row of a, and of 128 x 128 elements of b; see scale_a
+    bool block_scales = false;  ///< of fp8: of 128 terms of a row of a, and of 128 x 128 elements of b; see scales
     /// The product reads copies of what of a and b is not as wgmma takes it: rows that are no whole pieces of 16 bytes
     /// get zeros behind them, and terms of operands that are not 16 bits are put side by side.
     bool copy_operands = false;
@@ -54,10 +54,11 @@ struct TensorProduct {
     bool turns_a = false, turns_b = false;  ///< these are copies with terms side by side
     Tensor expert = {};                     ///< of each block of rows, i32; undefined without experts
     Tensor rows = {};                       ///< of each matrix of the batch, i32; undefined unless rows are masked
-    Tensor scale_a = {};                    ///< f32 [k / 128, m], with block_scales
-    Tensor scale_b = {};                    ///< f32 [n / 128, k / 128], with block_scales
-    Tensor product = {};                    ///< what c computes with, if it does not itself sum all products
-    bool growing = false;                   ///< later rows sum more terms
+    /// What c multiplies matrices of `product` by before it adds them: with block_scales f32 [k / 128, m] for a, and
+    /// [n / 128, k / 128] for b.
+    std::vector<Tensor> scales = {};
+    Tensor product = {};   ///< what c computes with, if it does not itself sum all products
+    bool growing = false;  ///< later rows sum more terms
     /// Rows and columns of further products over the same terms, which c adds to its sums, or subtracts.
     std::vector<std::array<Tensor, 2>> more = {};
 };

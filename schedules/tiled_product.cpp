@@ -13,6 +13,7 @@
 #include "schedules/sums_behind.h"
 #include "schedules/tensor_product_names.h"
 #include "schedules/thin_product.h"
+#include "schedules/tuned_records.h"
 #include "schedules/unit_product.h"
 
 namespace tw::schedules {
@@ -39,6 +40,25 @@ std::vector<Tensor> RedeclaredDepthwise::tensors() const {
     for (const std::vector<Tensor>& more : {convolution.sums, convolution.tiled, convolution.copies})
         found.insert(found.end(), more.begin(), more.end());
     std::erase_if(found, [](const Tensor& t) { return !t.defined(); });
+    return found;
+}
+
+std::vector<TiledProduct> products_on_units(const Tensor& c, const std::vector<Tensor>& outputs, const Target& target) {
+    std::vector<TiledProduct> found;
+    if (const auto with = register_product(c, outputs)) {
+        const TensorProduct& p = with->product;
+        for (const ProductTiling& tiling : tilings_of(*with, target))
+            found.push_back({c, p.a, p.b, TiledRegisters{*with, tiling}, tiling == tuned_tiling(with->shape, target)});
+    }
+    auto add = [&](const UnitProduct& unit, const std::vector<ProductTiling>& tilings) {
+        for (const ProductTiling& tiling : tilings)
+            found.push_back({c, unit.a, unit.b, tiling, unit.more.empty() && tiling == tuned_tiling(unit.shape, target),
+                             unit.more});
+    };
+    if (const auto unit = unit_product(c))
+        add(*unit, tilings_of(*unit, target));
+    else if (const auto thin = thin_product(c))
+        if (const auto tuned = tuned_tiling(thin->shape, target)) add(*thin, {*tuned});
     return found;
 }
 
@@ -128,6 +148,8 @@ std::vector<Tensor> stored_for(const TiledProduct& p) {
         add({halo->convolution.x, halo->convolution.w}), add(halo->whole), add(halo->tensors());
     if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles)) add(columns->beside.made);
     for (const std::array<Tensor, 2>& product : p.more) add({product[0], product[1]});
+    if (const TiledRegisters* registers = std::get_if<TiledRegisters>(&p.tiles))
+        add({registers->with.product.c}), add(registers->with.product.scales);
     std::erase_if(found, [](const Tensor& t) { return !t.defined() || t.operation()->is_input(); });
     return found;
 }
@@ -140,6 +162,7 @@ bool makes(const TiledProduct& p, const Schedule& s, Stage stage) {
     if (const TiledWindows* windows = std::get_if<TiledWindows>(&p.tiles)) made.push_back(windows->product.result);
     if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles))
         add(columns->beside.made), add(columns->beside.kept);
+    if (const TiledRegisters* registers = std::get_if<TiledRegisters>(&p.tiles)) add({registers->with.product.c});
     return std::ranges::any_of(made, [&](const Tensor& t) { return t.defined() && s[t].id == stage.id; });
 }
 
@@ -164,6 +187,9 @@ void schedule_tiled(Schedule& s, const TiledProduct& p) {
     }
     if (const ProductTiles* threads = std::get_if<ProductTiles>(&p.tiles))
         return schedule_product(s, p.c, p.a, p.b, *threads);
+    if (const TiledRegisters* registers = std::get_if<TiledRegisters>(&p.tiles))
+        return std::visit([&](const auto& tiles) { schedule_tensor_product(s, registers->with.product, tiles); },
+                          registers->tiling);
     const TensorProduct product{.a = p.a, .b = p.b, .bias = {}, .c = p.c, .left = p.a, .right = p.b, .more = p.more};
     std::visit([&](const auto& tiles) { schedule_tensor_product(s, product, tiles); },
                std::get<ProductTiling>(p.tiles));
@@ -178,6 +204,8 @@ std::string tiling_of(const TiledProduct& p) {
         text = tiling_text(ConvolutionTiling(halo->tiles));
     else if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
         text = tiling_text(depthwise->convolution.tiles);
+    else if (const TiledRegisters* registers = std::get_if<TiledRegisters>(&p.tiles))
+        text = tiling_text(registers->tiling);
     else
         text = tiling_text(std::get<ProductTiling>(p.tiles));
     return fmt::format("tiling {}, {}", text, p.is_from_record ? "from its record" : "by the model of its time");

@@ -10,6 +10,7 @@
 #include "schedules/lying_pixels.h"
 #include "schedules/product.h"
 #include "schedules/redeclare_convolutions.h"
+#include "schedules/register_product.h"
 #include "schedules/tensor_product.h"
 
 namespace tw::schedules {
@@ -26,11 +27,16 @@ struct TiledWindows {
 std::vector<TiledWindows> tilings_with_neighbours(const WindowProduct& windows,
                                                   const std::vector<SummedWindowResult>& summed,
                                                   const std::vector<Tensor>& outputs, const Target& target);
+/// A product and what is made of its sums where they are.
+struct TiledRegisters {
+    RegisterProduct with;
+    ProductTiling tiling;
+};
 /// A product, or a reduction, and its tiles: of a tensor core, of windows in registers, or of threads.
 struct TiledProduct {
     Tensor c, a, b;  ///< without operands where these are not tiled
-    std::variant<ProductTiling, TiledWindows, LyingPixels, RedeclaredHalo, RedeclaredDepthwise, ProductTiles,
-                 ColumnReduction>
+    std::variant<ProductTiling, TiledRegisters, TiledWindows, LyingPixels, RedeclaredHalo, RedeclaredDepthwise,
+                 ProductTiles, ColumnReduction>
         tiles;
     bool is_from_record = false;                   ///< tiles of a tensor core, which come from a model otherwise
     std::vector<std::array<Tensor, 2>> more = {};  ///< of a tensor core: see UnitProduct
@@ -52,6 +58,9 @@ bool makes(const TiledProduct& product, const Schedule& s, Stage stage);
 /// Computed tensors that its tiles are read from, many times, or that they are made of: none of them is inlined.
 std::vector<Tensor> stored_for(const TiledProduct& product);
 
+/// The tensor as a product on tensor cores, with what is made of its sums in its kernel, and without, to try one after
+/// another.
+std::vector<TiledProduct> products_on_units(const Tensor& c, const std::vector<Tensor>& outputs, const Target& target);
 /// The tensor as a product of two matrices, or as a reduction of any terms that are made of an element of each
 /// (distances, shortest paths), of one pair or a batch of them, or of a matrix and few vectors of any type, or as a
 /// reduction of many rows to columns, in tiles of threads.

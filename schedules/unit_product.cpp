@@ -74,12 +74,12 @@ std::optional<int64_t> extent_of(const Expr& axis) {
 }
 
 /// What a sum multiplies, and how many rows in turn have a matrix of their own; 0 if all have the same.
-struct Factors {
+struct FactorPair {
     Factor of_rows, of_columns;
     int64_t rows_of_matrix = 0;
 };
 
-std::optional<Factors> factors_of(const Reduce& sum, const SignedProduct& product, const Expr& row,
+std::optional<FactorPair> factors_of(const Reduce& sum, const SignedProduct& product, const Expr& row,
                                   const Expr& column) {
     auto a = factor_of(product.a), b = factor_of(product.b);
     if (!a || !b || a->type != b->type || a->read->operation == b->read->operation) return {};
@@ -89,14 +89,14 @@ std::optional<Factors> factors_of(const Reduce& sum, const SignedProduct& produc
     if (!depends(*a, row) || depends(*a, column) || !depends(*b, column)) return {};
     if (has_blocks && rows_of_matrix == 0) return {};
     if (!depends(*a, sum.axes[0]) || !depends(*b, sum.axes[0])) return {};
-    return Factors{*a, *b, rows_of_matrix};
+    return FactorPair{*a, *b, rows_of_matrix};
 }
 
 Tensor tensor_of(const Factor& factor) { return {factor.read->operation, factor.read->output}; }
 
 /// Whether an instruction can take them beside those of the first product: of one type, for all rows, with terms side
 /// by side where that type asks for it; what reads a tensor that another one reads, too, reads the same element.
-bool goes_with(const Factors& factors, const Factors& first, const Expr& term, const std::vector<Factor>& others) {
+bool goes_with(const FactorPair& factors, const FactorPair& first, const Expr& term, const std::vector<Factor>& others) {
     auto along_terms = [&](const Factor& factor) { return contains(factor.read->indices.back(), term); };
     const bool any_layout = bytes_of(first.of_rows.type) == 2;
     const bool is_alike = factors.of_rows.type == first.of_rows.type && factors.rows_of_matrix == 0 &&
@@ -112,10 +112,10 @@ bool goes_with(const Factors& factors, const Factors& first, const Expr& term, c
 }
 
 /// The factors of all products of the sum, if it is one of such that have one accumulation.
-std::vector<Factors> all_factors_of(const Reduce& sum, const Expr& row, const Expr& column) {
+std::vector<FactorPair> all_factors_of(const Reduce& sum, const Expr& row, const Expr& column) {
     const auto products = sum_of_products(sum.values[0]);
     if (!products || products->scale.defined()) return {};
-    std::vector<Factors> all;
+    std::vector<FactorPair> all;
     std::vector<Factor> others;
     for (const SignedProduct& product : products->products) {
         const auto own = factors_of(sum, product, row, column);
@@ -151,13 +151,13 @@ std::optional<UnitProduct> product_of_factors(const Tensor& c) {
         return {};
     const auto& axes = operation.axes;
     const Expr &row = axes[axes.size() - 2], &column = axes.back(), &term = sum->axes[0];
-    const std::vector<Factors> factors = all_factors_of(*sum, row, column);
+    const std::vector<FactorPair> factors = all_factors_of(*sum, row, column);
     auto m = as_constant(c.shape()[axes.size() - 2]), n = as_constant(c.shape().back()), k = extent_of(term);
     if (factors.empty() || !m || !n || !k) return {};
     const auto& [a, b, rows_of_matrix] = factors[0];
     UnitProduct product{c, tensor_of(a), tensor_of(b)};
     product.shape = {.m = *m, .n = *n, .k = *k, .operand = a.type, .result = c.type()};
-    for (const Factors& each : factors)
+    for (const FactorPair& each : factors)
         for (const Factor& factor : {each.of_rows, each.of_columns})
             product.terms_of_block = std::gcd(product.terms_of_block, terms_side_by_side(factor, term, *k));
     for (size_t p = 1; p < factors.size(); ++p)
