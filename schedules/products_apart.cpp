@@ -148,7 +148,9 @@ private:
     }
 
     static bool is_product(const Tensor& tensor, const Expr& reduction) {
-        return is_plain_sum(*reduction.as<Reduce>()) && unit_product(declared_as(tensor, reduction));
+        if (!is_plain_sum(*reduction.as<Reduce>())) return false;
+        const Tensor own = declared_as(tensor, reduction);
+        return unit_product(own) || thin_product(own);
     }
 
     static std::vector<Expr> axes_of(const Tensor& tensor, const Expr& reduction) {

@@ -130,6 +130,25 @@ Tensor diffused(int64_t height, int64_t width, int steps) {
     return u;
 }
 
+// Few rows, of which threads make each product: a kernel each, the second with what is made of both.
+TEST(ProductsApart, OfFewRows) {
+    std::mt19937 random(4);
+    for (int round = 0; round < 3; ++round) {
+        const int64_t m = std::uniform_int_distribution<int64_t>(1, 15)(random), n = 40, k = 72;
+        const Tensor x = input("x", bf16, {m, k}), g = input("g", bf16, {n, k}), u = input("u", bf16, {n, k});
+        const Axis r = reduce_axis("r", k);
+        auto product = [&](const Expr& i, const Tensor& of, const Expr& j) {
+            return sum(cast(f32, x(i, r)) * cast(f32, of(j, r)), r);
+        };
+        const Tensor h =
+            compute("h", {m, n}, [&](Expr i, Expr j) { return silu(product(i, g, j)) * product(i, u, j); });
+        const Schedule s = choose_schedule({h}, target("sm_90a"));
+        EXPECT_GT(times_in(s.trace_as_cpp(), "g_registers"), 0u);
+        EXPECT_EQ(build(s).kernels().size(), 2u);
+        expect_right(s, {h}, 7);
+    }
+}
+
 TEST(RepeatedElements, AreStoredOnceTheirReadersWouldComputeThemOftenEnough) {
     const Tensor large = diffused(431, 401, 3), small = diffused(43, 40, 3), once = diffused(431, 401, 1);
     std::vector<std::string> names;
