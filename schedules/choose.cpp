@@ -194,7 +194,7 @@ private:
         for (const TiledProduct& p : tiled_)
             if (std::holds_alternative<ColumnReduction>(p.tiles)) sums.push_back(p.c);
         auto is_sum = [&](const OperationRef& operation) { return holds(sums, Tensor(operation, 0)); };
-        auto found = rows_.choose(outputs_, sums, {is_taken, is_copy, is_sum}, [&](std::string& why) {
+        auto found = rows_.choose(outputs_, sums, {is_taken, is_copy, is_sum}, target_, [&](std::string& why) {
             auto schedule = lowered(true);
             why = refusal_;
             return schedule;

@@ -20,8 +20,9 @@ struct RowSchedule {
 };
 /// To try, the best first: rows that registers hold are kept there, of others, and of those that more than a warp would
 /// hold where none is stored, reductions that need each other's results only inside of exponentials go through them
-/// together, or each by itself.
-std::vector<RowSchedule> row_schedules(const RowGroup& group);
+/// together, or each by itself. What would take most registers, or more than there are, is kept in shared memory where
+/// that has room.
+std::vector<RowSchedule> row_schedules(const RowGroup& group, const Target& target);
 /// Whether no reduction reads another's result, but for exponents, which streams correct by a factor that is exact
 /// up to rounding.
 bool reads_in_exponents(const RowGroup& group);
@@ -40,7 +41,7 @@ public:
     /// schedule with the groups that hold() so far, or nothing, and says why.
     /// The kernel of a group makes also that of `sums`, over [columns], which reads what it keeps of each row.
     std::optional<Schedule> choose(const std::vector<Tensor>& outputs, const std::vector<Tensor>& sums,
-                                   const RowGrouping& how,
+                                   const RowGrouping& how, const Target& target,
                                    const std::function<std::optional<Schedule>(std::string& why)>& lowered);
     bool holds(const Schedule& s, Stage stage) const;
     void schedule(Schedule& s) const;

@@ -27,13 +27,31 @@ int64_t vectors_of_step(int64_t steps) {
     return least;
 }
 
-/// Neighbouring threads get neighbouring vectors of the row. `whole`: those that all have are loaded without masks, so
-/// that none waits for another.
-void spread(Schedule& s, const StageRef& stage, Loop loop, bool whole, const RowThreads& shape) {
+/// The same of copies into shared memory, of single elements more; few are left over.
+int64_t vectors_of_copy(int64_t steps, int64_t neighbours) {
+    constexpr int64_t vectors = 4, elements = 8;
+    const int64_t least = std::max(vectors, elements / neighbours);
+    if (steps <= least) return 1;
+    for (int64_t together : {least, least + least / 4, least - least / 4})
+        if (steps % together == 0) return together;
+    return least;
+}
+
+/// How threads go through a row: those vectors that all have without masks, so that none waits for another; and several
+/// at once, or the same of copies.
+enum class Steps { Masked, Whole, Together, Copied };
+
+int64_t vectors_together(Steps how, int64_t steps, int64_t neighbours) {
+    if (how == Steps::Together) return vectors_of_step(steps);
+    return how == Steps::Copied ? vectors_of_copy(steps, neighbours) : 1;
+}
+
+/// Neighbouring threads get neighbouring vectors of the row.
+void spread(Schedule& s, const StageRef& stage, Loop loop, Steps how, const RowThreads& shape) {
     const bool reduces = s.reduces(stage);
     const int64_t elements = shape.threads * shape.neighbours;
     const auto columns = as_constant(s.extent(loop));
-    const int64_t vectors = whole && reduces && columns ? vectors_of_step(*columns / elements) : 1;
+    const int64_t vectors = columns ? vectors_together(how, *columns / elements, shape.neighbours) : 1;
     auto [step, in_step] = s.split(loop, elements * vectors, Tail::Mask, {"step", "in_step"});
     Loop inside = in_step;
     if (vectors > 1) {
@@ -45,7 +63,7 @@ void spread(Schedule& s, const StageRef& stage, Loop loop, bool whole, const Row
     s.bind(share, thread);
     if (shape.neighbours > 1 && reduces) s.unroll(element);
     if (shape.neighbours > 1 && !reduces) s.bind(element, tw::vector);
-    if (whole && columns && *columns > elements * vectors && *columns % (elements * vectors) != 0)
+    if (how != Steps::Masked && columns && *columns > elements * vectors && *columns % (elements * vectors) != 0)
         s.cut(step, where_partial(stage));
 }
 
@@ -114,11 +132,11 @@ void spread_parts(Schedule& s, const StageRef& stage, const Parts& given, int64_
 }
 
 /// The stage's loop along the row: its reduce loop or its last ones.
-void spread_stage(Schedule& s, const StageRef& stage, bool whole, const RowThreads& shape, size_t dimensions) {
+void spread_stage(Schedule& s, const StageRef& stage, Steps how, const RowThreads& shape, size_t dimensions) {
     const std::vector<Loop> loops = s.all_loops(stage);
     Loop along = s.reduces(stage) ? s.reduce(stage) : loops.back();
     if (dimensions > 1) along = s.fuse({loops.end() - static_cast<std::ptrdiff_t>(dimensions), loops.end()}, "column");
-    spread(s, stage, along, whole, shape);
+    spread(s, stage, along, how, shape);
 }
 
 /// How many loops of a stage run along rows: those of the reductions along them.
@@ -169,11 +187,30 @@ int64_t columns_of(const Schedule& s, const std::vector<Stage>& stages) {
 
 /// Blocks of many threads run side by side, one loading while another reduces, if the registers that hold rows leave
 /// room for what is computed.
-void run_side_by_side(Schedule& s, const Tensor& y, const RowThreads& shape, int64_t elements) {
-    constexpr int64_t most_bytes = 112, threads_wanted = 1024, many = 512;
-    const int64_t threads = shape.threads * shape.rows;
-    if (threads >= many && threads < threads_wanted + 1 && elements * bytes_of(y.type()) <= most_bytes * shape.threads)
+void run_side_by_side(Schedule& s, const Tensor& y, const RowThreads& shape, int64_t columns, int64_t elements) {
+    constexpr int64_t most_bytes = 112, most_of_floats = 160, threads_wanted = 1024, many = 512;
+    const bool are_floats = bytes_of(y.type()) == 4 && elements == columns;  // nothing else is made of each
+    const int64_t threads = shape.threads * shape.rows,
+                  most = (are_floats ? most_of_floats : most_bytes) * shape.threads;
+    constexpr int64_t most_asked = 2;  // of more, what registers allow: fewer of them cost up to 1.6 times as long
+    if (shape.in_shared > 1) s.occupancy(y, static_cast<int>(std::min(shape.in_shared, most_asked)));
+    if (shape.in_shared > 0) return;
+    if (threads >= many && threads < threads_wanted + 1 && elements * bytes_of(y.type()) <= most)
         s.occupancy(y, static_cast<int>(threads_wanted / threads));
+}
+
+/// Of what several stages read of a row, and nobody stores, what is made of other such elements.
+std::set<int> made_of_kept(const Schedule& s, const std::vector<Stage>& stages,
+                           const std::map<int, size_t>& along_columns, const std::set<int>& stored) {
+    std::set<int> kept, found;
+    for (const Stage& stage : stages)
+        if (along_columns.contains(stage.id) && !stored.contains(stage.id) && s.readers(stage).size() > 1)
+            kept.insert(stage.id);
+    for (const Stage& stage : stages)
+        if (kept.contains(stage.id))
+            for (const Stage& reader : s.readers(stage))
+                if (kept.contains(reader.id)) found.insert(reader.id);
+    return found;
 }
 
 /// Rows that no thread keeps leave room for more elements in flight, and what their threads combine takes less time if
@@ -182,7 +219,7 @@ RowThreads fewer_threads(const Schedule& s, const std::vector<Stage>& stages, co
                          bool divides) {
     RowThreads shape = given;
     const int64_t columns = columns_of(s, stages);
-    if (columns == 0 || (!divides && !given.keep)) return shape;
+    if (columns == 0 || given.in_shared > 0 || (!divides && !given.keep)) return shape;
     const int64_t each = divides && !kept ? terms_of_means : most_kept;
     // What lanes read side by side is whole sectors, however narrow each one's part is.
     constexpr int64_t lanes = 32, least_vectors = 4, least_elements = 16;
@@ -210,15 +247,27 @@ Loop bind_rows(Schedule& s, const std::vector<Loop>& loops, int64_t rows_of_bloc
 }
 
 RowThreads row_threads(int64_t columns, int64_t neighbours) {
+    constexpr int64_t few_vectors = 2;  // where eight threads have one each, all are busy
     RowThreads shape{.threads = 32, .rows = 1, .neighbours = neighbours};
     while (shape.threads > 8 && shape.threads / 2 * neighbours * most_vectors >= columns) shape.threads /= 2;
-    while (shape.threads > 4 && shape.threads / 2 * neighbours >= columns) shape.threads /= 2;
+    while (shape.threads > 4 && shape.threads / 2 * neighbours * few_vectors > columns) shape.threads /= 2;
     while (shape.threads < 256 && shape.threads * neighbours * 4 < columns) shape.threads *= 2;
     while (shape.threads < 512 && shape.threads * elements_wanted < columns) shape.threads *= 2;
     shape.rows = std::max<int64_t>(128 / shape.threads, 1);
     shape.keep = columns <= shape.threads * most_kept;
     if (!shape.keep) shape.threads = 1024;
     return shape;
+}
+
+std::optional<RowThreads> row_threads_in_shared(int64_t bytes, int64_t rows, int64_t neighbours, const Target& target) {
+    constexpr int64_t bytes_beside = 2048;  // where threads meet, and what a block has for the system
+    constexpr int64_t most_blocks = 4, threads_wanted = 1024, threads_of_one = 512;
+    const int64_t turns = (rows + target.multiprocessors - 1) / target.multiprocessors;
+    const int64_t room =
+        std::min({target.shared_bytes_per_multiprocessor / (bytes + bytes_beside), most_blocks, turns});
+    if (room == 0 || bytes + bytes_beside > target.shared_bytes) return {};
+    const int64_t threads = room == 1 ? threads_wanted : room == most_blocks ? threads_of_one / 2 : threads_of_one;
+    return RowThreads{.threads = threads, .rows = 1, .neighbours = neighbours, .keep = true, .in_shared = room};
 }
 
 void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& given, std::source_location where) {
@@ -254,9 +303,13 @@ void schedule_cooperative_rows(Schedule& s, const std::vector<Tensor>& results, 
     for (const Stage& stage : dividing) parts.emplace(stage.id, in_parts(s, stage, shape));
     const auto stored_columns =
         std::ranges::count_if(along_columns, [&](const auto& each) { return stored.contains(each.first); });
+    const int64_t columns = columns_of(s, stages);
     const int64_t kept_elements =
-        columns_of(s, stages) * (static_cast<int64_t>(along_columns.size()) - static_cast<int64_t>(stored_columns));
+        columns * (static_cast<int64_t>(along_columns.size()) - static_cast<int64_t>(stored_columns));
     Loop row = bind_rows(s, loops_of_rows(s, last, rank, columns_of_split), shape.rows);
+    const std::set<int> made_again =
+        shape.in_shared > 0 ? made_of_kept(s, stages, along_columns, stored) : std::set<int>();
+    std::set<int> copied;
     std::vector<Stage> shared;
     auto share = [&](const Stage& stage) {
         if (const auto own = parts.find(stage.id); own != parts.end())
@@ -274,17 +327,24 @@ void schedule_cooperative_rows(Schedule& s, const std::vector<Tensor>& results, 
         } else if (s.data_loops(stage).empty()) {
             schedule_block_reduction(s, stage, shape.threads, shape.neighbours);
         } else if (!s.reduces(stage) && !(is_number_of_row(stage) && reads_by_data(s, stage)) &&
-                   (!shape.keep || s.readers(stage).size() == 1)) {
+                   (!shape.keep || s.readers(stage).size() == 1 || made_again.contains(stage.id))) {
             s.inline_stage(stage);
         } else {
             s.at(stage, row);
-            s.set_memory(stage, Memory::Registers);
+            const bool is_copied = given.in_shared > 0 && along_columns.contains(stage.id);
+            s.set_memory(stage, is_copied ? Memory::Shared : Memory::Registers);
+            if (is_copied) copied.insert(stage.id);
             share(stage);
         }
     }
-    if (kept) run_side_by_side(s, y, shape, kept_elements);
-    for (auto stage = shared.rbegin(); stage != shared.rend(); ++stage)
-        spread_stage(s, *stage, !kept && s.reduces(*stage), shape, along_columns[stage->id]);
+    if (kept) run_side_by_side(s, y, shape, columns, kept_elements);
+    for (auto stage = shared.rbegin(); stage != shared.rend(); ++stage) {
+        const Steps how = copied.contains(stage->id)   ? Steps::Copied
+                          : shape.in_shared > 0        ? Steps::Whole
+                          : !kept && s.reduces(*stage) ? Steps::Together
+                                                       : Steps::Masked;
+        spread_stage(s, *stage, how, shape, along_columns[stage->id]);
+    }
 }
 
 namespace {
@@ -348,7 +408,8 @@ void schedule_rows_and_sums(Schedule& s, const Tensor& result, const std::vector
         s.set_memory(stage, Memory::Registers);
         if (s.reduces(stage) || s.data_loops(stage).size() > 1) shared.push_back(stage);
     }
-    for (auto stage = shared.rbegin(); stage != shared.rend(); ++stage) spread_stage(s, *stage, false, shape, 1);
+    for (auto stage = shared.rbegin(); stage != shared.rend(); ++stage)
+        spread_stage(s, *stage, Steps::Masked, shape, 1);
 }
 
 }  // namespace tw::schedules

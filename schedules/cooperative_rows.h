@@ -1,5 +1,7 @@
 // Row-wise computations whose rows are shared by the threads of a block.
 #pragma once
+#include <optional>
+
 #include "dsl/schedule.h"
 
 namespace tw::schedules {
@@ -9,10 +11,16 @@ struct RowThreads {
     int64_t rows = 1;        ///< a block
     int64_t neighbours = 4;  ///< elements that a thread moves at once
     bool keep = true;        ///< what several stages read of a row stays in registers; else each computes it again
+    int64_t in_shared = 0;   ///< it stays in shared memory instead, of so many blocks a multiprocessor; what is made of
+                             ///< it is made again by each reader
 };
 
 /// Threads for rows of so many elements, each with a few vectors of `neighbours`; several short rows share a warp.
 RowThreads row_threads(int64_t columns, int64_t neighbours);
+
+/// The same for so many rows, of each of which so many bytes are kept in shared memory: as many blocks a multiprocessor
+/// as that has room for, at most 4; nothing if it has none.
+std::optional<RowThreads> row_threads_in_shared(int64_t bytes, int64_t rows, int64_t neighbours, const Target& target);
 
 /// The rows of these loops, which become one: blocks take so many, each by threads of its own. Returns the loop along
 /// a block's rows.

@@ -62,6 +62,29 @@ TEST(ChooseRows, KeepWhatRegistersHold) {
     EXPECT_FALSE(is_kept("layernorm_64x50000_f32"));
 }
 
+/// Long rows lie in shared memory where more blocks have room so than in registers, or where these have none. Of a
+/// block, all registers that it may have; of two, half.
+TEST(ChooseRows, KeepInSharedMemoryWhatRegistersDoNotHold) {
+    auto blocks_of = [](const char* name) {
+        const Schedule s = find_kernel(name)->make(target("sm_90a"));
+        const std::string steps = s.trace_as_cpp();
+        const size_t occupancy = steps.find("s.occupancy(");
+        if (steps.find("Memory::Shared);") == std::string::npos) return 0;
+        return occupancy == std::string::npos ? 1 : std::stoi(steps.substr(steps.find(", ", occupancy) + 2));
+    };
+    EXPECT_EQ(blocks_of("rmsnorm_gradient_16383x13568_bf16"), 2);
+    EXPECT_EQ(blocks_of("rmsnorm_gradient_64x13568_bf16"), 0);  // a block each, of more threads
+    EXPECT_EQ(blocks_of("rmsnorm_5504x29696_bf16"), 2);
+    EXPECT_EQ(blocks_of("rmsnorm_5504x8192_bf16"), 0);
+    EXPECT_EQ(blocks_of("softmax_9600x36864_bf16"), 2);
+    EXPECT_EQ(blocks_of("softmax_8192x50304_bf16"), 0);  // in one pass
+    EXPECT_EQ(blocks_of("softmax_3000x45056_f32"), 1);
+    EXPECT_EQ(blocks_of("softmax_3000x60000_f32"), 0);
+    EXPECT_EQ(blocks_of("softmax_gradient_2000x30000_bf16"), 1);
+    EXPECT_EQ(blocks_of("softmax_gradient_2000x50000_bf16"), 0);
+    EXPECT_EQ(blocks_of("cross_entropy_8960x20000_bf16"), 0);  // stores no rows: in one pass
+}
+
 /// One kernel that loads and stores each element once, gains for each row, and twice what goes through registers in
 /// chunks, whose second load is of the first cache.
 TEST(ChooseRows, MoveWhatTheyMust) {
@@ -76,8 +99,12 @@ TEST(ChooseRows, MoveWhatTheyMust) {
              {"softmax_7x37_f32", once},
              {"softmax_2x33000_bf16", once},
              {"softmax_2x40001_f32", once},
-             {"softmax_2x45000_f32", in_chunks},
+             {"softmax_2x45000_f32", once},
+             {"softmax_2x60000_f32", in_chunks},
              {"softmax_2x50257_bf16", in_chunks},
+             {"softmax_gradient_2x23003_f16", once},
+             {"layernorm_2x56000_f16", with_gains},
+             {"layernorm_gradient_2x22000_f32", with_gains},
              {"layernorm_5x1000_bf16", 1.5 * with_gains},
              {"layernorm_3x2048_f32", with_gains},
              {"layernorm_40x768_bf16", with_gains},

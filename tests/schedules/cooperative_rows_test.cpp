@@ -31,6 +31,7 @@ protected:
         if (chance()) shape.neighbours = std::gcd(shape.neighbours, columns);
         if (chance()) shape.rows = between(1, 5);
         if (chance()) shape.keep = false;
+        if (shape.keep && chance()) shape.in_shared = between(1, 2);
         Schedule s(y, device_target());
         schedule_cooperative_rows(s, y[0], shape);
         SCOPED_TRACE(fmt::format("{}_{}x{}_{}\n{}", name, rows, columns, name_of(type), s.trace_as_cpp()));
@@ -63,7 +64,7 @@ TEST_P(CooperativeRows, OfNoElements) {
 TEST(CooperativeRowsThreads, AreNoMoreThanShortRowsHaveVectors) {
     for (auto [columns, neighbours, threads] :
          {std::array{128, 8, 8}, std::array{1000, 8, 32}, std::array{1, 8, 4}, std::array{257, 8, 16},
-          std::array{256, 8, 8}, std::array{64, 4, 8}, std::array{4096, 8, 128}}) {
+          std::array{256, 8, 8}, std::array{64, 4, 8}, std::array{20, 4, 4}, std::array{4096, 8, 128}}) {
         const RowThreads shape = row_threads(columns, neighbours);
         EXPECT_EQ(shape.threads, threads) << columns;
         EXPECT_EQ(shape.threads * shape.rows % 32, 0) << columns;
