@@ -131,6 +131,12 @@ TensorProductShape as_read(const TensorProductShape& shape) {
     if (s.transpose_a) pad(s.m);
     if (!s.transpose_b) pad(s.n);
     if (!s.transpose_a || s.transpose_b) pad(s.k);
+    // Parts of a sum that end with whole tiles have no masks, which tell where the other operand's rows end: a copy it
+    // would be, too.
+    constexpr int64_t least_tile = 32, tile = 128, few_tiles = 66;  // half a large GPU's multiprocessors
+    const bool one_has_rows_of_terms = s.transpose_a == s.transpose_b,
+               has_parts = divided(s.m, tile) * divided(s.n, tile) <= few_tiles;
+    if (one_has_rows_of_terms && has_parts && s.k != shape.k && s.k % least_tile == 0) s.k += piece;
     return s;
 }
 

@@ -12,13 +12,14 @@ namespace {
 
 using std::pair;
 constexpr std::array<pair<int64_t, int64_t>, 22> thread_tiles = {
-    {{8, 16}, {16, 8}, {8, 12}, {12, 8}, {8, 8}, {16, 4}, {4, 16}, {8, 4}, {4, 8}, {4, 4}, {4, 2},
-     {2, 4},  {8, 2},  {2, 8},  {2, 2},  {16, 1}, {8, 1}, {1, 8},  {4, 1}, {1, 4}, {2, 1}, {1, 2}}};
+    {{8, 16}, {16, 8}, {8, 12}, {12, 8}, {8, 8},  {16, 4}, {4, 16}, {8, 4}, {4, 8}, {4, 4}, {4, 2},
+     {2, 4},  {8, 2},  {2, 8},  {2, 2},  {16, 1}, {8, 1},  {1, 8},  {4, 1}, {1, 4}, {2, 1}, {1, 2}}};
 constexpr std::array<int64_t, 18> thread_counts = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 16, 20, 24, 32, 64, 128, 256};
 constexpr std::array<int64_t, 18> part_counts = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 132, 264};
-constexpr int64_t longest_body = 1024;  // multiply-adds of a thread in more than 16 steps of k: what compiles quickly
-constexpr int64_t shortest_part = 64;   // of k
+constexpr int64_t longest_body = 1024;   // multiply-adds of a thread in more than 16 steps of k: what compiles quickly
+constexpr int64_t shortest_part = 64;    // of k
 constexpr int64_t longest_part = 12288;  // of k: the more terms are added one by one, the more they err
+constexpr int64_t long_sum = 512;        // whose steps may have more terms whatever way they come
 constexpr int64_t lanes = 32, bytes = 4;
 
 /// Whether less than one thread's share of the tile, and less than half of a thread's, lies outside of the extent.
@@ -41,11 +42,16 @@ std::vector<int64_t> chunks_of(int64_t thread_n, const ProductShape& s) {
     return {4, aligned};
 }
 
-/// Terms of a step.
+bool is_asynchronous(const ProductTiles& t, const ProductShape& s) {
+    const OperandWays ways = ways_of(t, s);
+    return ways.a.asynchronous() && ways.b.asynchronous();
+}
+
+/// Terms of a step. What goes through registers waits less often with more of them.
 std::set<int64_t> steps_of(int64_t sums, const ProductShape& s) {
     std::set<int64_t> steps{std::clamp<int64_t>(s.k, 1, 16)};
     if (s.k > 16 && s.k < 128 && rounded_up(s.k, 8) < rounded_up(s.k, 16)) steps.insert(8);
-    if (s.k > 16 && (s.k <= 32 || s.k >= 512) && std::min<int64_t>(s.k, 32) * sums <= longest_body)
+    if (s.k > 16 && (s.k <= 32 || s.k >= 128) && std::min<int64_t>(s.k, 32) * sums <= longest_body)
         steps.insert(std::min<int64_t>(s.k, 32));
     return steps;
 }
@@ -130,6 +136,7 @@ std::vector<ProductTiles> product_space(const ProductShape& s, const Target& tar
                 for (int64_t terms : steps_of(thread_m * thread_n, s))
                     for (int64_t chunk : chunks_of(thread_n, s)) {
                         t.block_k = terms, t.chunk_n = chunk;
+                        if (terms > 16 && s.k > terms && s.k < long_sum && is_asynchronous(t, s)) continue;
                         t.stages = stages_of(t, s);
                         add_parts(space, t, s, target);
                     }

@@ -19,6 +19,7 @@ constexpr double launch = 1.94e-6;             // seconds: a kernel's start, its
 constexpr double next_launch = 2.3e-6;         // of a kernel that starts while the one before ends
 constexpr double of_block = 0.118e-6;          // seconds of a multiprocessor, at least, to start a block
 constexpr double load_latency = 0.79e-6;       // from a load in global memory to the value in shared memory
+constexpr double register_latency = 0.6e-6;    // the same through registers, one step ahead whatever stages there are
 constexpr double cycles_of_read = 2.1;         // of a scheduler's warp, for a read of shared memory
 constexpr double cycles_of_single = 1;         // of a scheduler's warp, for each read more than those of 16 bytes
 constexpr double across = 1.06;                // times as long: more columns than rows, of many sums of a thread
@@ -112,11 +113,13 @@ struct Block {
 
 Block block_of(const ProductTiles& t, const ProductShape& s) {
     const auto [a, b] = copies_of(t, s);
-    const double ahead = t.stages > 2 ? t.stages - 1 : 1, warps = as_double(divided(threads_of(t), lanes));
+    const bool is_early = a.way.asynchronous() && b.way.asynchronous();
+    const double latency = is_early ? load_latency / std::max(t.stages - 1, 1) : register_latency,
+                 warps = as_double(divided(threads_of(t), lanes));
     return {.warps = warps <= 2 ? warps / schedulers : std::ceil(warps / schedulers),
             .warp = cycles_of_warp(t),
             .copies = as_double(a.extent) * cycles_of_copy(t, a) + as_double(b.extent) * cycles_of_copy(t, b),
-            .waits = load_latency / ahead / as_double(t.block_k),
+            .waits = latency / as_double(t.block_k),
             .stored = cycles_of_line * leaving_of(t, s).lines / clock_rate};
 }
 

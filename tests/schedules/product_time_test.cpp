@@ -89,6 +89,19 @@ TEST(ProductTime, RuleTakesTheBestOfTheSpace) {
     }
 }
 
+// Loads that go through registers come one step early, whatever stages there are: steps of more terms wait less often.
+TEST(ProductTime, WaitsForLoadsThroughRegisters) {
+    const ProductTiles tiles{.block_m = 48, .block_n = 32, .block_k = 16, .thread_m = 4, .thread_n = 4, .stages = 4};
+    ProductTiles two = tiles, longer = tiles;
+    two.stages = 2, longer.block_k = 32, longer.stages = 3;
+    auto seconds = [](const ProductTiles& t, int64_t n) {
+        return seconds_of(t, {.m = 48, .n = n, .k = 448, .transpose_a = true}, target("sm_90a"));
+    };
+    EXPECT_LT(seconds(longer, 4077), 0.7 * seconds(tiles, 4077));
+    EXPECT_GT(seconds(two, 4080), 1.5 * seconds(tiles, 4080));
+    EXPECT_LT(seconds(two, 4077), 1.1 * seconds(tiles, 4077));
+}
+
 // Stores of chunks that are wider than rows are aligned cost more.
 TEST(ProductTime, KnowsWhatColumnsAllow) {
     const ProductTiles wide{.block_m = 64, .block_n = 128, .block_k = 8, .thread_m = 8, .thread_n = 4, .stages = 1};

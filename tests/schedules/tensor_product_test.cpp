@@ -2,6 +2,7 @@
 #include <random>
 
 #include "ops/check.h"
+#include "schedules/catalog.h"
 #include "schedules/tensor_product.h"
 #include "schedules/tensor_product_names.h"
 #include "schedules/tensor_product_space.h"
@@ -298,6 +299,17 @@ TEST(TensorProduct, TurnsTermsOfLargeProducts) {
     EXPECT_FALSE(with([](TensorProductShape& s) { s.transpose_a = false, s.transpose_b = true; }));
     EXPECT_FALSE(with([](TensorProductShape& s) { s.m = s.n = s.k = 256; }));
     EXPECT_FALSE(with([](TensorProductShape& s) { s.m = 64 * 4096, s.n = 8; }));  // 1 GB for eight columns
+}
+
+// An operand that has a row for each term ends where its rows do, however the other one's are padded.
+TEST(TensorProduct, ReadsWholeRowsWhereTheyLie) {
+    for (const auto& [name, operand] : {std::pair{"gemm_bf16_2368x64x11006_ta_tb", "a"},
+                                        {"gemm_bf16_4096x512x4095_ta_tb", "a"},
+                                        {"gemm_bf16_4096x512x4095", "b"},
+                                        {"gemm_bf16_128x4096x16383", "b"}}) {
+        const std::string kernels = find_kernel(name)->make(target("sm_90a")).to_string();
+        EXPECT_EQ(kernels.find(fmt::format("kernel {}_padded", operand)), kernels.npos) << name << kernels;
+    }
 }
 
 // Rows that begin anywhere are worth a copy where they are read more than once.
