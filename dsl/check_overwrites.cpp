@@ -151,6 +151,7 @@ std::string why_not(const Sites& sites, const Site& load, const Site& store, con
     for (; k < std::min(load.loops.size(), store.loops.size()); ++k) {
         const For* loop = store.loops[k];
         if (load.loops[k] != loop) break;
+        if (is_constant(loop->extent, 0)) return {};  // neither is run
         if (is_constant(loop->extent, 1)) continue;
         bool named = false;
         for (size_t d = 0; d < store.indices.size(); ++d)

@@ -320,10 +320,10 @@ private:
             if (!is_outside(each)) continue;
             for (const OperationRef& read : read_by(*each)) asked.insert(read);
         }
-        for (const OperationRef& each : inside_)
-            if (asked.contains(each) && !take_of_row(each)) return false;
-        found_.inside.assign(inside_.begin(), inside_.end());
-        return true;
+        for (const OperationRef& each : operations_of(outputs_))
+            if (inside_.contains(each)) found_.inside.push_back(each);
+        return std::ranges::all_of(
+            found_.inside, [&](const OperationRef& each) { return !asked.contains(each) || take_of_row(each); });
     }
     /// What reads the product, through others; the rest of what was opened is just computed again.
     void keep_inside_of_product() {

@@ -40,6 +40,17 @@ TEST_P(ResultMemory, ReversedRowsOverwriteWhatTheBlockHasRead) {
     }
 }
 
+TEST_P(ResultMemory, NoRowsOverwriteNothing) {
+    Tensor x = input("x", i32, {0, 30});
+    Tensor y = compute("y", {0, 30}, [&](Expr i, Expr j) { return x(i, 29 - j) + 1; });
+    Schedule s({y}, device_target());
+    const auto [block, row] = s.split(s.loops<2>(y)[0], 32, Tail::Mask);
+    s.bind(block, grid.x);
+    s.stage(y, x, Memory::Shared, row);
+    s.in_place(y, x);
+    EXPECT_EQ(s.tree().in_place.size(), 1U);
+}
+
 /// Logits to their gradient: largest element, sum of powers, then the row anew.
 TEST_P(ResultMemory, RowsThatThreadsKeepOverwriteWhatTheyAreMadeOf) {
     for (int64_t columns : {5, 96, 1000}) {
