@@ -1,10 +1,9 @@
 // einsum(): products and sums over letters.
 #include <algorithm>
 #include <map>
-#include <optional>
-#include <set>
 
 #include "dsl/check_sizes.h"
+#include "dsl/contraction_order.h"
 #include "dsl/simplify.h"
 #include "dsl/tensor.h"
 #include "support/error.h"
@@ -70,62 +69,13 @@ Tensor in_one_sum(const std::string& name, const Contraction& c, bool rounds) {
         c.where);
 }
 
-/// Terms that a sum over these letters has; a named size is taken for a long one.
-double terms_over(const std::set<char>& letters, const std::map<char, Expr>& extents) {
+/// A named size is taken for a long one.
+LetteredFactors factors_of(const Contraction& c) {
     constexpr double unknown_extent = 4096;
-    double terms = 1;
-    for (char letter : letters) {
-        const std::optional<int64_t> extent = as_constant(extents.at(letter));
-        terms *= extent ? static_cast<double>(*extent) : unknown_extent;
-    }
-    return terms;
-}
-
-/// Two of the terms, and their product's letters: those that others or the result have, in their order.
-struct PairOfTerms {
-    size_t a, b;
-    std::string made;
-    double multiplications;
-};
-PairOfTerms pair_of(const std::vector<std::string>& terms, size_t a, size_t b, const Contraction& c) {
-    PairOfTerms pair{a, b, {}, 0};
-    const std::string both = terms[a] + terms[b];
-    std::string wanted = c.result;
-    for (size_t other = 0; other < terms.size(); ++other)
-        if (other != a && other != b) wanted += terms[other];
-    for (char letter : both)
-        if (wanted.find(letter) != std::string::npos && pair.made.find(letter) == std::string::npos)
-            pair.made += letter;
-    pair.multiplications = terms_over({both.begin(), both.end()}, c.extents);
-    return pair;
-}
-std::vector<std::string> with_product(std::vector<std::string> terms, const PairOfTerms& pair) {
-    terms[pair.a] = pair.made;
-    terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(pair.b));
-    return terms;
-}
-
-/// Pairs to multiply one after another, each of what the ones before left.
-struct Order {
-    std::vector<PairOfTerms> pairs;
-    double multiplications = 0;
-};
-/// Of all orders the one of the fewest multiplications; of many terms the cheapest pair first, until few are left.
-Order best_order(const std::vector<std::string>& terms, const Contraction& c) {
-    constexpr size_t few = 6;
-    if (terms.size() < 2) return {};
-    std::vector<PairOfTerms> pairs;
-    for (size_t a = 0; a < terms.size(); ++a)
-        for (size_t b = a + 1; b < terms.size(); ++b) pairs.push_back(pair_of(terms, a, b, c));
-    if (terms.size() > few) pairs = {*std::ranges::min_element(pairs, {}, &PairOfTerms::multiplications)};
-    std::optional<Order> best;
-    for (const PairOfTerms& pair : pairs) {
-        Order order = best_order(with_product(terms, pair), c);
-        order.pairs.insert(order.pairs.begin(), pair);
-        order.multiplications += pair.multiplications;
-        if (!best || order.multiplications < best->multiplications) best = std::move(order);
-    }
-    return *best;
+    LetteredFactors factors{c.letters, c.result, {}};
+    for (const auto& [letter, extent] : c.extents)
+        factors.extents[letter] = static_cast<double>(as_constant(extent).value_or(int64_t(unknown_extent)));
+    return factors;
 }
 
 /// What a pair makes is rounded as its factors are; sums of other types stay as they are.
@@ -136,21 +86,23 @@ bool rounds_pairs(const std::vector<Tensor>& operands) {
 }
 
 Tensor in_pairs(const std::string& name, const Contraction& whole) {
-    std::set<char> all;
-    for (const auto& [letter, extent] : whole.extents) all.insert(letter);
-    const double at_once = terms_over(all, whole.extents) * static_cast<double>(whole.operands.size() - 1);
-    const Order order = best_order(whole.letters, whole);
+    std::string all;
+    for (const auto& [letter, extent] : whole.extents) all += letter;
+    const LetteredFactors factors = factors_of(whole);
+    const double at_once = factors.iterations(all) * static_cast<double>(whole.operands.size() - 1);
+    const PairOrder order = best_order_of_pairs(factors);
     if (whole.operands.size() < 3 || order.multiplications * 2 > at_once) return in_one_sum(name, whole, false);
     Contraction left = whole;
     const bool rounds = rounds_pairs(whole.operands);
-    for (const PairOfTerms& pair : order.pairs) {
+    for (const FactorPair& pair : order.pairs) {
         const bool is_last = left.operands.size() == 2;
         Contraction two = left;
         two.letters = {left.letters[pair.a], left.letters[pair.b]};
         two.operands = {left.operands[pair.a], left.operands[pair.b]};
         two.result = is_last ? whole.result : pair.made;
         const Tensor product = in_one_sum(is_last ? name : name + "_" + two.result, two, rounds && !is_last);
-        left.letters = with_product(left.letters, pair);
+        left.letters[pair.a] = pair.made;
+        left.letters.erase(left.letters.begin() + static_cast<std::ptrdiff_t>(pair.b));
         left.operands[pair.a] = product;
         left.operands.erase(left.operands.begin() + static_cast<std::ptrdiff_t>(pair.b));
     }

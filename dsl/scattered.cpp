@@ -1,6 +1,7 @@
 #include "dsl/scattered.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "dsl/simplify.h"
 
@@ -14,11 +15,23 @@ void collect_parts(const Expr& condition, std::vector<Expr>& parts) {
     collect_parts(both->b, parts);
 }
 
+/// The same integer as an i64: one that was cast to i32, which holds all that it can be, as it was before.
+Expr widened(const Expr& expr) {
+    const Cast* cast = expr.as<Cast>();
+    if (!cast || expr.type() != Type::I32 || cast->a.type() != Type::I64) return tw::cast(Type::I64, expr);
+    const Interval bounds = bounds_of(cast->a);
+    const bool fits = bounds.min && bounds.max && *bounds.min >= std::numeric_limits<int32_t>::min() &&
+                      *bounds.max <= std::numeric_limits<int32_t>::max();
+    return fits ? cast->a : tw::cast(Type::I64, expr);
+}
+
 /// Solves the condition for a data axis, if it equals something along the reduce axes.
 bool solve(Scattered& terms, const StageDefinition& reduction, const Expr& condition) {
     auto* node = condition.as<Binary>();
     if (!node || node->op != BinaryOp::Equal || !is_integer(node->a.type())) return false;
-    Affine difference = affine_of(node->a) - affine_of(node->b);
+    const bool is_narrow = node->a.type() == Type::I32;
+    Affine difference =
+        is_narrow ? affine_of(widened(node->a)) - affine_of(widened(node->b)) : affine_of(node->a) - affine_of(node->b);
     for (const Expr& axis : reduction.axes) {
         int64_t factor = coefficient(difference, axis).value_or(0);
         if ((factor != 1 && factor != -1) || terms.is_solved(axis)) continue;

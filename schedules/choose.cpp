@@ -296,6 +296,7 @@ private:
 
     Schedule scheduled() const {
         Schedule s = unscheduled_;
+        join_axes(s, tiled_);
         for (Stage stage : s.all_stages())
             if (!is_stored(s, stage) && !rows_.holds(s, stage)) s.inline_stage(stage);
         std::vector<Stage> others = s.all_stages();
@@ -307,6 +308,7 @@ private:
         std::for_each(tiled_.rbegin(), tiled_.rend(), [&](const TiledProduct& p) {
             if (!rows_.holds(s, s[p.c])) schedule_tiled(s, p);
         });
+        for (const Tensor& view : views_for(tiled_, outputs_)) s.inline_stage(s[view]);
         rows_.schedule(s);  // before others, which outputs that are free may stand beside
         for (Stage stage : others) schedule_other(s, stage);
         return s;
@@ -341,7 +343,8 @@ private:
     }
 
     bool is_tiled(const Schedule& s, Stage stage) const {
-        return std::ranges::any_of(tiled_, [&](const TiledProduct& p) { return makes(p, s, stage); });
+        return std::ranges::any_of(tiled_, [&](const TiledProduct& p) { return makes(p, s, stage); }) ||
+               is_one_of(views_for(tiled_, outputs_), s, stage);
     }
 
     void schedule_other(Schedule& s, Stage stage) const {

@@ -11,6 +11,7 @@
 #include "schedules/matrix_factors.h"
 #include "schedules/product_tiles.h"
 #include "schedules/replace_tensors.h"
+#include "schedules/self_products.h"
 #include "schedules/thin_product.h"
 #include "schedules/unit_product.h"
 #include "schedules/whole_tiles.h"
@@ -97,20 +98,25 @@ public:
 private:
     Tensor declared(const Tensor& c, const MatrixFactors& factors, const Copies& copies) {
         const ProductShape& s = factors.shape;
-        const Tensor a = copies.of_a ? copy_of(factors.a, s.transpose_a, s.m, s.k) : factors.a,
-                     b = copies.of_b ? copy_of(factors.b, !s.transpose_b, s.n, s.k) : factors.b;
+        const Tensor a = copies.of_a ? copy_of(factors.a, s.transpose_a, s.m, s.k) : factors.a;
+        Tensor b = copies.of_b ? copy_of(factors.b, !s.transpose_b, s.n, s.k) : factors.b;
         std::vector<std::string> names;
         for (const auto& [copied, of] : {std::pair(copies.of_a, a), std::pair(copies.of_b, b)})
-            if (copied) names.push_back("'" + of.name() + "'");
+            if (copied && (names.empty() || !b.same(a))) names.push_back("'" + of.name() + "'");
         result_.notes.push_back(
             fmt::format("'{}' reads copies, with a row for each term: {}", c.name(), fmt::join(names, ", ")));
+        if (b.same(a)) b = again(a, names_.take(a.name() + "_again"));
         const Axis k = reduce_axis("k", s.k);
         const std::vector<Expr>& axes = c.operation()->axes;
         return declared_as(c, with_reduction(body_of(c), sum(a(k, axes[0]) * b(k, axes[1]), k)));
     }
 
+    static Tensor tensor_of(const Read& read) { return {read.operation, read.output}; }
+
     /// Of a matrix, a row for each of the terms, and zeros behind its elements; one for all that read it so.
     Tensor copy_of(const Tensor& matrix, bool has_terms_as_rows, int64_t elements, int64_t terms) {
+        if (is_again(*matrix.operation()))
+            return copy_of(tensor_of(*body_of(matrix).as<Read>()), has_terms_as_rows, elements, terms);
         const int64_t row = rounded_up(elements, vector);
         auto is_it = [&](const Copied& other) {
             return other.of.same(matrix) && other.has_terms_as_rows == has_terms_as_rows &&

@@ -4,9 +4,11 @@
 #include "schedules/behind_products.h"
 #include "schedules/columns_in_turns.h"
 #include "schedules/copied_operands.h"
+#include "schedules/factors_in_pairs.h"
 #include "schedules/joined_terms.h"
 #include "schedules/products_apart.h"
 #include "schedules/scaled_blocks.h"
+#include "schedules/self_products.h"
 
 namespace tw::schedules {
 
@@ -16,9 +18,11 @@ Redeclared declare_products(const std::vector<Tensor>& outputs, const Target& ta
         result.outputs = declared.outputs;
         result.notes.insert(result.notes.end(), declared.notes.begin(), declared.notes.end());
     };
+    take(factors_in_pairs(result.outputs));
     take(scaled_blocks(result.outputs, target));
     take(columns_in_turns(result.outputs, target));
     take(products_apart(result.outputs));
+    take(self_products(result.outputs, target));
     take(joined_terms(result.outputs));
     take(as_matrices(result.outputs, target));
     take(behind_products(result.outputs, target));

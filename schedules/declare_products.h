@@ -7,8 +7,8 @@
 
 namespace tw::schedules {
 
-/// scaled_blocks, columns_in_turns, products_apart, joined_terms, as_matrices, behind_products and copied_operands, each
-/// of what the one before it says.
+/// factors_in_pairs, scaled_blocks, columns_in_turns, products_apart, self_products, joined_terms, as_matrices,
+/// behind_products and copied_operands, each of what the one before it says.
 Redeclared declare_products(const std::vector<Tensor>& outputs, const Target& target);
 
 }  // namespace tw::schedules

@@ -44,21 +44,22 @@ Expr over_one_axis(const Reduce& sum, const std::vector<Expr>& axes) {
     return tw::sum(substitute(sum.values[0], digits(axes, all)), all);
 }
 
-/// The tensor with its terms joined; undefined if there are not several axes, or no tensor core multiplies them so.
-Tensor joined(const Tensor& tensor) {
+}  // namespace
+
+Tensor with_joined_terms(const Tensor& tensor) {
     const Reduce* sum = only_reduction(body_of(tensor));
     if (!sum || sum->axes.size() < 2 || sum->values.size() != 1 || atomic_operation(*sum->reducer) != BinaryOp::Add ||
         points_of(sum->axes) == 0)
         return {};
     const Tensor found = declared_as(tensor, with_reduction(body_of(tensor), over_one_axis(*sum, ordered_axes(*sum))));
-    const auto product = unit_product(found);
+    auto product = unit_product(found);
+    if (!product) product = product_of_joined_axes(found);
     if (!product) return {};
     const std::vector<const Read*> factors = factors_in(sum->values[0]);
     const bool gathers = std::ranges::any_of(factors, [](const Read* read) { return is_chosen_by_data(*read); });
-    return gathers || product->rows_of_matrix > 0 ? found : Tensor();
+    const bool lies_together = !product->joined.empty() && product->terms_of_block == 0;
+    return gathers || product->rows_of_matrix > 0 || lies_together ? found : Tensor();
 }
-
-}  // namespace
 
 Redeclared joined_terms(const std::vector<Tensor>& outputs) {
     Redeclared result;
@@ -66,7 +67,7 @@ Redeclared joined_terms(const std::vector<Tensor>& outputs) {
     for (const auto& operation : operations_of(outputs)) {
         if (operation->is_input() || operation->outputs.size() != 1 || operation->axes.size() < 2) continue;
         const Tensor given(operation, 0);
-        const Tensor found = joined(whole.of(given));
+        const Tensor found = with_joined_terms(whole.of(given));
         if (!found.defined()) continue;
         whole.put(given, found);
         result.notes.push_back(

@@ -39,6 +39,7 @@ std::vector<Loop> reduce_loops(const Schedule& s, Stage stage) {
 ColumnTerms schedule_columns(Schedule& s, Stage stage, Loop rows, const ColumnThreads& shape) {
     std::vector<Loop> others = s.data_loops(stage);
     const Loop columns = others.back();
+    s.order(others);  // of parts, the number of the chunk stands inside
     others.pop_back();
     std::optional<Loop> outer;
     if (!others.empty()) outer = others.size() > 1 ? s.fuse(others, "others") : others[0];
@@ -195,7 +196,8 @@ std::optional<ColumnReduction> column_reduction_of(const Tensor& c) {
     // Measured on an H200: more rows of 2110 to 5001 columns took 2.6 to 3.4 times as long by one kernel as in chunks;
     // of 16 bits fewer, or of more columns, 1.07 to 1.43 times as long by other threads or without rounds of several.
     constexpr int64_t long_rows_in_pieces = 257, most_steps_of_pieces = 4;
-    constexpr int64_t most_results = 1 << 15;  // of several axes: more have a thread each
+    // Of several axes, more results of fewer rows have a thread each.
+    constexpr int64_t some_results = 1 << 15, most_results = 1 << 21, rows_of_many_results = 96;
     const Operation& operation = *c.operation();
     const auto columns = c.rank() > 0 ? as_constant(c.shape().back()) : std::nullopt;
     if (!columns || *columns < least_columns) return {};
@@ -230,7 +232,8 @@ std::optional<ColumnReduction> column_reduction_of(const Tensor& c) {
                                     }));
         });
     if (has_rows) return {};  // terms of a result side by side
-    if (rows < least_rows || bytes == 0) return {};
+    const bool is_many = c.rank() > 1 && others * *columns > some_results;
+    if (rows < (is_many ? rows_of_many_results : least_rows) || bytes == 0) return {};
     const int64_t vector = vector_bytes / bytes,
                   neighbours = *columns % vector == 0 || *columns >= 8 * vector ? vector : 1;
     const bool in_pieces = *columns % neighbours != 0;

@@ -56,6 +56,8 @@ std::set<int64_t> steps_of(int64_t sums, const ProductShape& s) {
     return steps;
 }
 
+constexpr int64_t most_matrices = 65535;  // of a batch, or parts of such: grid.z
+
 /// With so many blocks as registers and the grid leave side by side, and with parts of k.
 void add_parts(std::vector<ProductTiles>& space, ProductTiles t, const ProductShape& s, const Target& target) {
     const int64_t wanted = registers_wanted(t, s), multiprocessors = std::max(target.multiprocessors, 1),
@@ -64,9 +66,9 @@ void add_parts(std::vector<ProductTiles>& space, ProductTiles t, const ProductSh
     while (t.blocks > 0 && registers_given(t, target) < wanted) --t.blocks;
     if (t.blocks < 1) return;
     const int64_t most = t.blocks;
-    const bool may_have_parts = s.batch == 1 && s.has_parts;
+    const bool may_have_parts = s.has_parts;
     for (int64_t parts : part_counts) {
-        if (parts > 1 && (!may_have_parts || s.k / parts < shortest_part)) break;
+        if (parts > 1 && (!may_have_parts || s.k / parts < shortest_part || s.batch * parts > most_matrices)) break;
         if (may_have_parts && divided(s.k, parts) > longest_part && parts < part_counts.back()) continue;
         t.split_k = parts;
         t.blocks = static_cast<int>(std::min(most, divided(tiles * parts, multiprocessors)));

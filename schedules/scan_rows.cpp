@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t Threads = 256, WarpsOfShortRows = 4 * 32, TermsOfThread = 4;
 constexpr int64_t EnoughRows = 128;         // a block each
-constexpr int64_t EnoughColumns = 1 << 14;  // a thread each
-constexpr int64_t LongRow = 1 << 15, LongColumn = 1 << 10;
+constexpr int64_t EnoughColumns = 1 << 17;  // a thread each
+constexpr int64_t LongRow = 1 << 15, LongColumn = 1 << 8;
 constexpr int64_t PartOfRow = 1 << 13, PartOfColumn = 1 << 6;
 constexpr int64_t Unknown = int64_t{1} << 20;  // for sizes that are known at launch
 

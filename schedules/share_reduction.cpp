@@ -10,7 +10,8 @@ namespace tw::schedules {
 namespace {
 
 constexpr int64_t Threads = 256, WarpThreads = 32, MostThreads = 1024;
-constexpr int64_t FewResults = 4096;
+constexpr int64_t FewResults = 4096, SomeResults = 1 << 17;
+constexpr int64_t ThreadsWanted = 1024, TermsOfThread = 16;  // of a multiprocessor, and each at least
 
 /// Loops over terms, those that are equally long everywhere.
 std::vector<Loop> even_reduce_loops(const Schedule& s, Stage stage) {
@@ -47,15 +48,30 @@ void spread_results(Schedule& s, Stage stage, int64_t results) {
         spread(s, s.data_loops(stage), pick(s.name(stage), "results", {32, 64, 128, 256, 512}, results));
 }
 
-bool has_few_results(const Schedule& s, Stage stage) {
+namespace {
+
+/// How many, SomeResults + 1 if there are more or it is not known.
+int64_t results_of(const Schedule& s, Stage stage) {
     int64_t results = 1;
     for (Loop loop : s.data_loops(stage)) {
-        auto extent = as_constant(s.extent(loop));
-        if (!extent || *extent > FewResults) return false;
-        results = std::min(results * *extent, FewResults + 1);
+        const int64_t extent = as_constant(s.extent(loop)).value_or(SomeResults + 1);
+        results = std::min(results * std::min(extent, SomeResults + 1), SomeResults + 1);
     }
-    return results <= FewResults;
+    return results;
 }
+
+/// A warp each, or more threads where results alone leave multiprocessors idle and terms are many.
+int64_t sharers_of(const Schedule& s, Stage stage, int64_t terms) {
+    const int64_t wanted = std::max(s.target().multiprocessors, 1) * ThreadsWanted,
+                  results = std::max<int64_t>(results_of(s, stage), 1);
+    int64_t sharers = WarpThreads;
+    while (sharers < Threads && sharers * results < wanted && terms >= 2 * sharers * TermsOfThread) sharers *= 2;
+    return sharers;
+}
+
+}  // namespace
+
+bool has_few_results(const Schedule& s, Stage stage) { return results_of(s, stage) <= FewResults; }
 
 bool is_worth_sharing(const Schedule& s, Stage stage) {
     const std::vector<Loop> even = even_reduce_loops(s, stage);
@@ -77,7 +93,8 @@ void share_reduction(Schedule& s, Stage stage) {
         s.order(order);
         terms = even.size() > 1 ? s.fuse(even, "term") : even[0];
     }
-    const int64_t sharers = pick(s.name(stage), "sharers", {4, 8, 16, 32, 64, 128, 256}, WarpThreads);
+    const int64_t sharers = pick(s.name(stage), "sharers", {4, 8, 16, 32, 64, 128, 256},
+                                 sharers_of(s, stage, as_constant(s.extent(terms)).value_or(0)));
     auto [step, share] = s.split(terms, sharers, Tail::Mask, {"step", "share"});
     std::vector<int64_t> reductions{1, 2, 4, 8, 16};
     std::erase_if(reductions, [&](int64_t each) { return each * sharers > MostThreads; });
@@ -87,8 +104,10 @@ void share_reduction(Schedule& s, Stage stage) {
 }
 
 bool reduce_together(Schedule& s, Stage stage) {
-    const bool is_shared = has_few_results(s, stage) && is_worth_sharing(s, stage);
-    const std::string way = pick(s.name(stage), "reduced", {"together", "by_warps", "by_one"}, "together");
+    const int64_t results = results_of(s, stage);
+    const bool is_shared = results <= SomeResults && is_worth_sharing(s, stage);
+    const std::string by_rule = results <= FewResults || !is_shared ? "together" : "by_one";
+    const std::string way = pick(s.name(stage), "reduced", {"together", "by_warps", "by_one"}, by_rule);
     if (way == "by_one") return false;
     if (way == "together" && take_full_reduction(s, stage)) return true;
     if (is_shared) share_reduction(s, stage);

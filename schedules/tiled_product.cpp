@@ -15,6 +15,7 @@
 #include "schedules/thin_product.h"
 #include "schedules/tuned_records.h"
 #include "schedules/unit_product.h"
+#include "schedules/views.h"
 
 namespace tw::schedules {
 namespace {
@@ -53,8 +54,9 @@ std::vector<TiledProduct> products_on_units(const Tensor& c, const std::vector<T
     auto add = [&](const UnitProduct& unit, const std::vector<ProductTiling>& tilings) {
         for (const ProductTiling& tiling : tilings)
             found.push_back({c, unit.a, unit.b, tiling, unit.more.empty() && tiling == tuned_tiling(unit.shape, target),
-                             unit.more});
+                             unit.more, unit.joined});
     };
+    if (const auto joined = product_of_joined_axes(c)) add(*joined, tilings_of(*joined, target));
     if (const auto unit = unit_product(c))
         add(*unit, tilings_of(*unit, target));
     else if (const auto thin = thin_product(c))
@@ -152,6 +154,31 @@ std::vector<Tensor> stored_for(const TiledProduct& p) {
         add({registers->with.product.c}), add(registers->with.product.scales);
     std::erase_if(found, [](const Tensor& t) { return !t.defined() || t.operation()->is_input(); });
     return found;
+}
+
+std::vector<Tensor> views_for(const std::vector<TiledProduct>& products, const std::vector<Tensor>& outputs) {
+    std::vector<Tensor> found;
+    auto is_known = [](const std::vector<Tensor>& tensors, const Tensor& t) {
+        return std::ranges::any_of(tensors, [&](const Tensor& each) { return each.same(t); });
+    };
+    for (const TiledProduct& p : products) {
+        if (!std::holds_alternative<ProductTiling>(p.tiles) && !std::holds_alternative<ProductTiles>(p.tiles)) continue;
+        for (const Tensor& operand : stored_for(p))
+            if (reshaped_from(*operand.operation()) && !is_known(outputs, operand) && !is_known(found, operand))
+                found.push_back(operand);
+    }
+    return found;
+}
+
+void join_axes(Schedule& s, const std::vector<TiledProduct>& products) {
+    std::vector<JoinedAxes> all;
+    for (const TiledProduct& p : products)
+        for (const JoinedAxes& own : p.joined)
+            if (std::ranges::none_of(all, [&](const JoinedAxes& other) {
+                    return other.tensor.same(own.tensor) && other.first == own.first && other.last == own.last;
+                }))
+                all.push_back(own);
+    for (const JoinedAxes& each : all) s.join_axes(each.tensor, each.first, each.last);
 }
 
 bool makes(const TiledProduct& p, const Schedule& s, Stage stage) {

@@ -12,6 +12,7 @@
 #include "schedules/redeclare_convolutions.h"
 #include "schedules/register_product.h"
 #include "schedules/tensor_product.h"
+#include "schedules/unit_product.h"
 
 namespace tw::schedules {
 
@@ -40,6 +41,7 @@ struct TiledProduct {
         tiles;
     bool is_from_record = false;                   ///< tiles of a tensor core, which come from a model otherwise
     std::vector<std::array<Tensor, 2>> more = {};  ///< of a tensor core: see UnitProduct
+    std::vector<JoinedAxes> joined = {};           ///< the same
 
     /// Of a tensor core, or of what was declared anew for its tiles.
     bool is_on_units() const {
@@ -57,6 +59,13 @@ bool makes(const TiledProduct& product, const Schedule& s, Stage stage);
 
 /// Computed tensors that its tiles are read from, many times, or that they are made of: none of them is inlined.
 std::vector<Tensor> stored_for(const TiledProduct& product);
+
+/// Operands that are others' elements in the order in which they lie (reshaped_from in views.h): tiles are loaded from
+/// there, so they are inlined once all products are scheduled. Not outputs.
+std::vector<Tensor> views_for(const std::vector<TiledProduct>& products, const std::vector<Tensor>& outputs);
+
+/// Before all other steps: neighbouring dimensions that products take as one.
+void join_axes(Schedule& s, const std::vector<TiledProduct>& products);
 
 /// The tensor as a product on tensor cores, with what is made of its sums in its kernel, and without, to try one after
 /// another.

@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <span>
 
 #include "dsl/scaled_product.h"
+#include "dsl/simplify.h"
 #include "dsl/stage.h"
+#include "schedules/declared_as.h"
+#include "schedules/self_products.h"
 #include "schedules/thin_product.h"
 #include "schedules/whole_tiles.h"
 
@@ -32,6 +36,15 @@ std::optional<Factor> factor_of(const Expr& expr) {
     return Factor{read, type};
 }
 
+Tensor tensor_of(const Factor& factor) { return {factor.read->operation, factor.read->output}; }
+
+/// Inputs, and views of such, that have no strides of their own.
+bool may_join_axes(const Operation& operation) {
+    const Operation* whole = &operation;
+    while (is_again(*whole)) whole = whole->outputs[0].body.as<Read>()->operation.get();
+    return whole->is_input() && whole->strides.empty();
+}
+
 bool depends(const Factor& factor, const Expr& axis) {
     const auto& indices = factor.read->indices;
     return std::any_of(indices.begin(), indices.end(), [&](const Expr& index) { return contains(index, axis); });
@@ -51,6 +64,22 @@ int64_t rows_that_share(const Factor& factor, const Expr& row) {
     auto depends_otherwise = [&](const Expr& index) { return contains(transform(index, as_block), row); };
     const bool only_so = std::ranges::none_of(factor.read->indices, depends_otherwise);
     return only_so ? rows : 0;
+}
+
+/// Dimensions of what is read that together are the axis, which lie one behind the other in memory; nothing if there is
+/// but one, or others.
+std::optional<JoinedAxes> joined_dimensions(const Factor& factor, const Expr& axis) {
+    const auto& indices = factor.read->indices;
+    const auto is_of = [&](const Expr& index) { return contains(index, axis); };
+    const auto first = std::ranges::find_if(indices, is_of);
+    const auto last = std::find_if_not(first, indices.end(), is_of);
+    if (last - first < 2 || std::any_of(last, indices.end(), is_of)) return {};
+    const auto at = static_cast<int>(first - indices.begin()), count = static_cast<int>(last - first);
+    Expr place = integer(0);
+    for (int d = at; d < at + count; ++d)
+        place = place * factor.read->operation->shape[static_cast<size_t>(d)] + indices[static_cast<size_t>(d)];
+    if (!simplify(place).same(axis) || !may_join_axes(*factor.read->operation)) return {};
+    return JoinedAxes{tensor_of(factor), at, at + count - 1};
 }
 
 /// How many terms in turn the factor reads side by side, if that is not all that its tensor has there; else 0.
@@ -80,7 +109,7 @@ struct FactorPair {
 };
 
 std::optional<FactorPair> factors_of(const Reduce& sum, const SignedProduct& product, const Expr& row,
-                                  const Expr& column) {
+                                     const Expr& column) {
     auto a = factor_of(product.a), b = factor_of(product.b);
     if (!a || !b || a->type != b->type || a->read->operation == b->read->operation) return {};
     if (depends(*a, column)) std::swap(a, b);
@@ -92,11 +121,10 @@ std::optional<FactorPair> factors_of(const Reduce& sum, const SignedProduct& pro
     return FactorPair{*a, *b, rows_of_matrix};
 }
 
-Tensor tensor_of(const Factor& factor) { return {factor.read->operation, factor.read->output}; }
-
 /// Whether an instruction can take them beside those of the first product: of one type, for all rows, with terms side
 /// by side where that type asks for it; what reads a tensor that another one reads, too, reads the same element.
-bool goes_with(const FactorPair& factors, const FactorPair& first, const Expr& term, const std::vector<Factor>& others) {
+bool goes_with(const FactorPair& factors, const FactorPair& first, const Expr& term,
+               const std::vector<Factor>& others) {
     auto along_terms = [&](const Factor& factor) { return contains(factor.read->indices.back(), term); };
     const bool any_layout = bytes_of(first.of_rows.type) == 2;
     const bool is_alike = factors.of_rows.type == first.of_rows.type && factors.rows_of_matrix == 0 &&
@@ -142,47 +170,111 @@ const Reduce* only_reduction(const Expr& body) {
 
 namespace {
 
-/// The product of any extents.
-std::optional<UnitProduct> product_of_factors(const Tensor& c) {
+/// Dimensions of what is read from the first on that are these axes, one behind the other; nothing if there are none.
+std::optional<int> dimension_of(const Read& read, std::span<const Expr> axes) {
+    const auto found =
+        std::ranges::search(read.indices, axes, [](const Expr& index, const Expr& axis) { return index.same(axis); });
+    if (found.empty() || !may_join_axes(*read.operation)) return {};
+    return static_cast<int>(found.begin() - read.indices.begin());
+}
+
+/// Lets so many last axes of c be the columns; false if they do not lie so in c's operand.
+bool join_columns(UnitProduct& product, const Factor& of_columns, std::span<const Expr> columns) {
+    if (columns.size() == 1) return true;
+    const auto at = dimension_of(*of_columns.read, columns);
+    if (!at) return false;
+    for (const Expr& axis : columns.first(columns.size() - 1)) product.shape.n *= extent_of(axis).value_or(0);
+    const auto count = static_cast<int>(columns.size()), rank = product.c.rank();
+    product.joined = {{product.b, *at, *at + count - 1}, {product.c, rank - count, rank - 1}};
+    return product.shape.n > 0;
+}
+
+/// The product of any extents, whose columns are the last axes of c, so many.
+std::optional<UnitProduct> product_of_factors(const Tensor& c, size_t num_columns = 1) {
     const Operation& operation = *c.operation();
-    if (operation.is_input() || operation.outputs.size() != 1 || c.rank() < 2) return {};
+    const auto& axes = operation.axes;
+    if (operation.is_input() || operation.outputs.size() != 1 || axes.size() < num_columns + 1) return {};
     const Reduce* sum = only_reduction(operation.outputs[0].body);
     if (!sum || sum->axes.size() != 1 || sum->values.size() != 1 || atomic_operation(*sum->reducer) != BinaryOp::Add)
         return {};
-    const auto& axes = operation.axes;
-    const Expr &row = axes[axes.size() - 2], &column = axes.back(), &term = sum->axes[0];
+    const size_t row_at = axes.size() - 1 - num_columns;
+    const Expr &row = axes[row_at], &column = axes.back(), &term = sum->axes[0];
     const std::vector<FactorPair> factors = all_factors_of(*sum, row, column);
-    auto m = as_constant(c.shape()[axes.size() - 2]), n = as_constant(c.shape().back()), k = extent_of(term);
+    auto m = as_constant(c.shape()[row_at]), n = as_constant(c.shape().back()), k = extent_of(term);
     if (factors.empty() || !m || !n || !k) return {};
     const auto& [a, b, rows_of_matrix] = factors[0];
     UnitProduct product{c, tensor_of(a), tensor_of(b)};
     product.shape = {.m = *m, .n = *n, .k = *k, .operand = a.type, .result = c.type()};
+    if (!join_columns(product, b, std::span(axes).last(num_columns))) return {};
+    for (size_t d = row_at + 1; d < axes.size(); ++d)
+        if (depends(a, axes[d]) || !depends(b, axes[d])) return {};
     for (const FactorPair& each : factors)
         for (const Factor& factor : {each.of_rows, each.of_columns})
-            product.terms_of_block = std::gcd(product.terms_of_block, terms_side_by_side(factor, term, *k));
+            if (const auto joined = joined_dimensions(factor, term))
+                product.joined.push_back(*joined);
+            else
+                product.terms_of_block = std::gcd(product.terms_of_block, terms_side_by_side(factor, term, *k));
     for (size_t p = 1; p < factors.size(); ++p)
         product.more.push_back({tensor_of(factors[p].of_rows), tensor_of(factors[p].of_columns)});
     product.shape.transpose_a = !contains(a.read->indices.back(), term);
     product.shape.transpose_b = contains(b.read->indices.back(), term);
-    for (size_t d = 0; d + 2 < axes.size(); ++d) {
+    for (size_t d = 0; d < row_at; ++d) {
         auto extent = as_constant(c.shape()[d]);
         if (!extent || *extent == 0) return {};
         product.shape.batch = std::max<int64_t>(product.shape.batch, 1) * *extent;
     }
     if (rows_of_matrix > 0) {
-        if (*m % rows_of_matrix != 0) return {};
+        if (*m % rows_of_matrix != 0 || num_columns > 1) return {};
         product.rows_of_matrix = product.shape.m = rows_of_matrix;
         product.shape.batch = std::max<int64_t>(product.shape.batch, 1) * (*m / rows_of_matrix);
     }
     return product;
 }
 
+/// Has rows of as many axes of c in front of the row as may be; false if there are none.
+bool join_rows(UnitProduct& product, size_t num_columns) {
+    const std::vector<Expr>& axes = product.c.operation()->axes;
+    const Reduce& sum = *only_reduction(body_of(product.c));
+    const auto row = static_cast<int>(axes.size() - 1 - num_columns);
+    const FactorPair factors = all_factors_of(sum, axes[static_cast<size_t>(row)], axes.back())[0];
+    for (int first = 0; first < row; ++first) {
+        const std::span<const Expr> own(axes.begin() + first, axes.begin() + row + 1);
+        const auto at = dimension_of(*factors.of_rows.read, own);
+        if (!at || std::ranges::any_of(own, [&](const Expr& axis) { return depends(factors.of_columns, axis); }))
+            continue;
+        for (const Expr& axis : own.first(own.size() - 1)) {
+            product.shape.m *= *extent_of(axis);
+            product.shape.batch /= *extent_of(axis);
+        }
+        if (product.shape.batch == 1) product.shape.batch = 0;
+        product.joined.push_back({product.a, *at, *at + row - first});
+        product.joined.push_back({product.c, first, row});
+        return true;
+    }
+    return false;
+}
+
+bool fills_instructions(const TensorProductShape& shape) {
+    return std::min({shape.m, shape.n, shape.k}) >= least_extent;
+}
+
 }  // namespace
 
 std::optional<UnitProduct> unit_product(const Tensor& c) {
     auto product = product_of_factors(c);
-    if (!product || std::min({product->shape.m, product->shape.n, product->shape.k}) < least_extent) return {};
-    return product;
+    return product && fills_instructions(product->shape) ? product : std::nullopt;
+}
+
+std::optional<UnitProduct> product_of_joined_axes(const Tensor& c) {
+    constexpr int64_t rows_of_any_tile = 256;
+    for (size_t num_columns = c.operation()->axes.size(); num_columns-- > 1;) {
+        auto product = product_of_factors(c, num_columns);
+        if (!product || product->rows_of_matrix > 0 || !product->more.empty()) continue;
+        const bool may_have_rows = product->shape.batch > 0 && product->shape.m % rows_of_any_tile != 0;
+        const bool has_rows = may_have_rows && join_rows(*product, num_columns);
+        if ((has_rows || num_columns > 1) && fills_instructions(product->shape)) return product;
+    }
+    return {};
 }
 
 std::optional<UnitProduct> thin_product(const Tensor& c) {

@@ -8,6 +8,12 @@
 
 namespace tw::schedules {
 
+/// Neighbouring dimensions of a tensor that the kernel takes as one (Schedule::join_axes).
+struct JoinedAxes {
+    Tensor tensor;
+    int first, last;
+};
+
 /// c[.., i, j] is made of sum_k a[.., i, k] * b[.., k, j], each operand stored in any layout. Rows may come in blocks,
 /// each of which has a matrix of its own: experts, blocks of sparse matrices, diagonals of blocks,
 ///
@@ -25,7 +31,8 @@ struct UnitProduct {
         {};  ///< its extents, types and layouts; the dimensions around, and blocks, are its batch
     std::vector<std::array<Tensor, 2>> more = {};  ///< rows and columns of the products behind the first
     int64_t rows_of_matrix = 0;                    ///< in a block; 0 if all rows have the same b
-    int64_t terms_of_block = 0;  ///< that lie side by side, where an operand does not end behind them; else 0
+    int64_t terms_of_block = 0;           ///< that lie side by side, where an operand does not end behind them; else 0
+    std::vector<JoinedAxes> joined = {};  ///< before all other steps
 };
 
 /// The only reduction that the element holds; nullptr if there is none, or several.
@@ -37,6 +44,15 @@ std::optional<UnitProduct> unit_product(const Tensor& c);
 
 /// The same where one side has so few rows or columns that threads read the other operand as fast as memory gives it.
 std::optional<UnitProduct> thin_product(const Tensor& c);
+
+/// The product whose rows, or columns, are those of several dimensions, that lie one behind the other in the result and
+/// in the operand, an input, as they have one matrix,
+///
+///     y[b, t, j] = sum_k x[b, t, k] * w[j, k]
+///     z[n, o, p, q] = sum_c w[o, c] * x[n, c, p, q]
+///
+/// of (b, t) rows, of (p, q) columns; nothing where rows have one dimension, of a multiple of 256, and columns, too.
+std::optional<UnitProduct> product_of_joined_axes(const Tensor& c);
 
 /// How many rows in turn have a matrix of their own, of a tensor that is such a product; else 0.
 int64_t rows_of_matrix(const Tensor& c);

@@ -67,6 +67,64 @@ def lstm_cell(t):
     return (torch.sigmoid(leaves) * torch.tanh(cell)).to(t["h"].dtype), cell
 
 
+def gram_matrix(t):
+    return wide(t["a"] @ t["a"].t())
+
+
+def gram_of_channels(t):
+    u = t["u"].flatten(2)
+    return wide(u @ u.transpose(1, 2)) / u.shape[2]
+
+
+def covariance(t):
+    return torch.cov(t["u"].t())
+
+
+def eight_bit_product(t):
+    return (wide(t["u"] @ t["w"].to(t["u"].dtype).t()) * t["scale"]).to(t["u"].dtype)
+
+
+def gathered_product(t):
+    return t["table"][t["ids"].long()] @ t["w"].t()
+
+
+def gathered_experts(t):
+    rows = t["u"][t["ids"].long()].view(t["expert"].shape[0], 128, -1)
+    return (rows @ t["w"][t["expert"].long()]).flatten(0, 1)
+
+
+def few_rows_each(t):
+    return (wide(t["u"] @ t["w"].t()) + t["bias"]).to(t["u"].dtype)
+
+
+def mixed_channels(t):
+    return F.conv2d(t["u"], t["w"][:, :, None, None])
+
+
+def three_matrices(t):
+    return torch.einsum("ap,pq,qb->ab", t["u"], t["v"], t["w"])
+
+
+def softmax_between(t):
+    return torch.softmax(t["u"], 1)
+
+
+def means_between(t):
+    return wide(t["u"]).mean(1)
+
+
+def sums_along_time(t):
+    return t["u"].cumsum(1)
+
+
+def largest_of_segments(segments):
+    def formula(t):
+        u, ids = t["u"], t["ids"].long()[:, None].expand_as(t["u"])
+        return torch.full((segments, u.shape[1]), -torch.inf, device=u.device, dtype=u.dtype).scatter_reduce(
+            0, ids, u, "amax")
+    return formula
+
+
 def mean_within(t):
     u = t["u"]
     counts = (t["low"][:, None] <= u) & (u <= t["high"][:, None])
@@ -131,11 +189,12 @@ def of(formula, eager=None):
 
 
 PLAIN = (shortest_paths, similarity_matrix, four_bit_product, block_sparse_product, lstm_cell, mean_within,
-         mean_without_extremes, cosines, log_sum_exp_pooling, four_diffusion_steps)
+         mean_without_extremes, cosines, log_sum_exp_pooling, four_diffusion_steps, gram_matrix, eight_bit_product,
+         gathered_product, gathered_experts, few_rows_each, mixed_channels, softmax_between, means_between)
 
 
 def of_rounded_pairs(formula):
-    """What two of the operands make is rounded to their type, by us and by PyTorch."""
+    """What two of the operands make is rounded, by us and by PyTorch."""
     return Family(lambda t, s: formula(t), yardstick=formula, yardstick_of_all=True)
 
 
@@ -144,15 +203,21 @@ def unknown_family(kernel):
     name = NAME.fullmatch(kernel)
     if not name:
         return None
-    last = int(name[2].split("x")[-1])
+    extents = [int(extent) for extent in name[2].split("x")]
+    last = extents[-1]
     families = {plain.__name__: of(plain) for plain in PLAIN} | {
         "squared_distances": Family(lambda t, s: squared_distances(t), terms="a", along=1, of_one_sign=True),
         "complex_product": Family(lambda t, s: complex_product(t), terms="ar", along=1,
                                   unit_terms=UNIT_TERMS["bf16"] // 2),  # two sums
         "chain_of_three": of_rounded_pairs(chain_of_three),
         "low_rank": of_rounded_pairs(low_rank),
+        "three_matrices": of_rounded_pairs(three_matrices),
+        "covariance": of_rounded_pairs(covariance),
+        "gram_of_channels": of_rounded_pairs(gram_of_channels),
+        "sums_along_time": Family(lambda t, s: sums_along_time(t), terms="u", along=1),
         "best_expert": of(best_expert, best_expert_of_any),
         "quantised_groups": of(quantised_groups(last)),
         "moving_variance": of(moving_variance(last)),
+        "largest_of_segments": of(largest_of_segments(extents[1])),
         "cumulative_sums": Family(lambda t, s: t["u"].cumsum(-1), terms="u")}
     return families.get(name[1])

@@ -284,6 +284,23 @@ TEST(Scatter, FindsByAllThatChoosesTheElement) {
     }
 }
 
+/// Also where the index of the element is the one that is cast, to the type of the ids.
+TEST(Scatter, FindsAnElementThatIsCast) {
+    Tensor ids = input("ids", i32, {40}), x = input("x", f32, {40});
+    Axis r = reduce_axis("r", 40);
+    Tensor d = compute("d", {7}, [&](Expr i) { return sum(select(ids(r) == cast(i32, i), x(r), 0.0), r); });
+    Bindings bindings{.inputs = {{"ids", integers(i32, {40}, -1, 8, 1)}, {"x", integers(f32, {40}, -9, 9, 2)}},
+                      .sizes = {},
+                      .scalars = {}};
+    Schedule s({d}, target("sm_90a"));
+    ASSERT_TRUE(s.scatters(d));
+    s.scatter(d);
+    expect_declared_values(s, bindings);
+    const Expr n = size("n", {.min = 1, .max = int64_t{1} << 33});
+    Tensor wide = compute("wide", {n}, [&](Expr i) { return sum(select(ids(r) == cast(i32, i), x(r), 0.0), r); });
+    EXPECT_FALSE(Schedule({wide}, target("sm_90a")).scatters(wide)) << "a cast that wraps";
+}
+
 TEST(DeclaredScatter, CombinesInRowMajorOrder) {
     constexpr int64_t V = 6, P = 25, D = 3;
     Tensor ids = input("ids", i32, {P}), x = input("x", f32, {P, D});

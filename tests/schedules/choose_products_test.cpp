@@ -144,7 +144,7 @@ TEST(ChooseProducts, AmongOtherStages) {
     std::string steps = expect_right({hidden, rows, same});
     EXPECT_THAT(steps, HasSubstr("s.mma(hidden, "));
     EXPECT_THAT(steps, HasSubstr("s.mma(gram, "));
-    EXPECT_THAT(steps, testing::Not(HasSubstr("s.mma(same, ")));
+    EXPECT_THAT(steps, HasSubstr("s.mma(same, "));
 }
 
 /// Distances by magnitudes, which are summed, and the cheapest ways of each of some graphs, of which the least counts.
@@ -174,7 +174,6 @@ TEST(ChooseProducts, OtherwiseAsEver) {
              product([&](Expr i, Expr j) { return sum(of(a(i, k)) * of(b(j, k)), k); }),
              product([&](Expr i, Expr j) { return sum(f(i, k) * of(b(j, k)), k); }),
              product([&](Expr i, Expr j) { return sum(of(narrow(i, few)) * of(a(few, j)), few); }),
-             product([&](Expr i, Expr j) { return sum(of(a(i, k)) * of(a(j, k)), k); }),
              product([&](Expr i, Expr j) { return reduce_max(of(a(i, k)) * of(strided(j, k)), k); }),
              product([&](Expr i, Expr j) {
                  return sum(of(a(i, q * 8 + place)) * of(strided(q * 8 + place, j)), {q, place});

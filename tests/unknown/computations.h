@@ -31,6 +31,34 @@ std::vector<Tensor> block_sparse_product(int64_t rows_of_blocks, int64_t stored,
 /// h and c behind a step, of x[batch, inputs], and of h and c [batch, hidden] before; products of bf16
 std::vector<Tensor> lstm_cell(int64_t batch, int64_t inputs, int64_t hidden);
 
+// Products of what lies, or is made, in other ways, and columns among rows.
+
+/// a[rows, columns] times its transpose, bf16
+std::vector<Tensor> gram_matrix(int64_t rows, int64_t columns);
+/// The same of the channels of images [n, c, h, w], over their pixels
+std::vector<Tensor> gram_of_channels(int64_t images, int64_t channels, int64_t height, int64_t width);
+/// Of the columns of x[samples, variables], f32
+std::vector<Tensor> covariance(int64_t samples, int64_t variables);
+/// x[m, k] of bf16 times w[n, k] of i8, times a scale for each column
+std::vector<Tensor> eight_bit_product(int64_t m, int64_t n, int64_t k);
+/// Rows that tokens choose of a table, times w[n, k]; bf16
+std::vector<Tensor> gathered_product(int64_t tokens, int64_t words, int64_t k, int64_t n);
+/// Rows that are chosen of x, in blocks of 128 times the matrix of an expert each; bf16
+std::vector<Tensor> gathered_experts(int64_t blocks, int64_t experts, int64_t k, int64_t n);
+/// x[batch, rows, k] times w[n, k] with a bias, of few rows; bf16
+std::vector<Tensor> few_rows_each(int64_t batch, int64_t rows, int64_t k, int64_t n);
+/// w[made, channels] times the channels of images [n, c, h, w]; bf16
+std::vector<Tensor> mixed_channels(int64_t images, int64_t channels, int64_t height, int64_t width, int64_t made);
+/// y[i, j] = sum_pq x[i, p] v[p, q] w[q, j], in one sum; f32
+std::vector<Tensor> three_matrices(int64_t i, int64_t k, int64_t l, int64_t j);
+/// Softmax and mean along the dimension in the middle; bf16
+std::vector<Tensor> softmax_between(int64_t groups, int64_t rows, int64_t columns);
+std::vector<Tensor> means_between(int64_t groups, int64_t rows, int64_t columns);
+/// Of x[series, times, channels]: what each channel has come to; f32
+std::vector<Tensor> sums_along_time(int64_t series, int64_t times, int64_t channels);
+/// The largest element of each segment of rows, whose number each row has; f32
+std::vector<Tensor> largest_of_segments(int64_t rows, int64_t segments, int64_t columns);
+
 // Rows.
 
 /// The mean of a row's elements within [low, high] of the row

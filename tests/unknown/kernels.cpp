@@ -28,6 +28,28 @@ TW_UNKNOWN_KERNEL("unknown_four_bit_product_2048x4096x4096x128", unknown::four_b
 TW_UNKNOWN_KERNEL("unknown_block_sparse_product_128x16x64x8192x1024",
                   unknown::block_sparse_product(128, 16, 64, 8192, 1024), 2.0 * 128 * 16 * 64 * 64 * 1024);
 TW_UNKNOWN_KERNEL("unknown_lstm_cell_4096x1024x1024", unknown::lstm_cell(4096, 1024, 1024), 2.0 * 4096 * 4096 * 2048);
+TW_UNKNOWN_KERNEL("unknown_gram_matrix_4096x1024", unknown::gram_matrix(4096, 1024), 2.0 * 4096 * 4096 * 1024);
+TW_UNKNOWN_KERNEL("unknown_gram_of_channels_16x128x64x64", unknown::gram_of_channels(16, 128, 64, 64),
+                  2.0 * 16 * 128 * 128 * 64 * 64);
+TW_UNKNOWN_KERNEL("unknown_covariance_65536x512", unknown::covariance(65536, 512), 2.0 * 65536 * 512 * 512);
+TW_UNKNOWN_KERNEL("unknown_eight_bit_product_512x4096x4096", unknown::eight_bit_product(512, 4096, 4096),
+                  2.0 * 512 * 4096 * 4096);
+TW_UNKNOWN_KERNEL("unknown_gathered_product_8192x50000x512x2048", unknown::gathered_product(8192, 50000, 512, 2048),
+                  2.0 * 8192 * 512 * 2048);
+TW_UNKNOWN_KERNEL("unknown_gathered_experts_64x8x1024x1024", unknown::gathered_experts(64, 8, 1024, 1024),
+                  2.0 * 64 * 128 * 1024 * 1024);
+TW_UNKNOWN_KERNEL("unknown_few_rows_each_4096x8x512x512", unknown::few_rows_each(4096, 8, 512, 512),
+                  2.0 * 4096 * 8 * 512 * 512);
+TW_UNKNOWN_KERNEL("unknown_mixed_channels_64x64x56x56x256", unknown::mixed_channels(64, 64, 56, 56, 256),
+                  2.0 * 64 * 64 * 56 * 56 * 256);
+TW_UNKNOWN_KERNEL("unknown_three_matrices_1024x512x512x1024", unknown::three_matrices(1024, 512, 512, 1024),
+                  2.0 * 1024 * 512 * (512 + 1024));
+TW_UNKNOWN_KERNEL("unknown_softmax_between_64x512x1024", unknown::softmax_between(64, 512, 1024),
+                  5.0 * 64 * 512 * 1024);
+TW_UNKNOWN_KERNEL("unknown_means_between_128x512x1024", unknown::means_between(128, 512, 1024), 128.0 * 512 * 1024);
+TW_UNKNOWN_KERNEL("unknown_sums_along_time_32x2048x512", unknown::sums_along_time(32, 2048, 512), 32.0 * 2048 * 512);
+TW_UNKNOWN_KERNEL("unknown_largest_of_segments_65536x1000x128", unknown::largest_of_segments(65536, 1000, 128),
+                  65536.0 * 128);
 TW_UNKNOWN_KERNEL("unknown_mean_within_16384x4096", unknown::mean_within(16384, 4096), 4.0 * 16384 * 4096);
 TW_UNKNOWN_KERNEL("unknown_mean_without_extremes_16384x4096", unknown::mean_without_extremes(16384, 4096),
                   3.0 * 16384 * 4096);
