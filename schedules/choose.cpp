@@ -28,6 +28,7 @@
 #include "schedules/tiled_product.h"
 #include "schedules/transposed.h"
 #include "schedules/tuned_records.h"
+#include "schedules/turned_views.h"
 #include "schedules/unit_product.h"
 #include "schedules/window_terms.h"
 #include "support/error.h"
@@ -55,6 +56,7 @@ public:
           outputs_(declared.outputs),
           target_(target),
           unscheduled_(outputs_, target),
+          views_(views_of_elements(outputs_)),
           apart_(deciding_lengths(outputs_)),
           shareable_(may_reorder(outputs_)) {
         notes_ = moved_.notes;
@@ -291,6 +293,7 @@ private:
     /// Operands of tiled products are read many times: they are stored.
     bool is_stored(const Schedule& s, Stage stage) const {
         return is_one_of(outputs_, s, stage) || s.reduces(stage) || is_one_of(apart_, s, stage) ||
+               is_one_of(views_, s, stage) ||
                std::ranges::any_of(tiled_, [&](const TiledProduct& p) { return is_one_of(stored_for(p), s, stage); });
     }
 
@@ -308,11 +311,14 @@ private:
         std::for_each(tiled_.rbegin(), tiled_.rend(), [&](const TiledProduct& p) {
             if (!rows_.holds(s, s[p.c])) schedule_tiled(s, p);
         });
-        for (const Tensor& view : views_for(tiled_, outputs_)) s.inline_stage(s[view]);
         rows_.schedule(s);  // before others, which outputs that are free may stand beside
         for (Stage stage : others) schedule_other(s, stage);
+        for (const Tensor& view : views()) s.inline_stage(s[view]);
         return s;
     }
+
+    /// Tiles are loaded from what these are of.
+    std::vector<Tensor> views() const { return views_for(tiled_, outputs_, views_); }
 
     /// What stages store element by element: operands of windows, what is cut out of a product, and copies of results.
     std::vector<Tensor> copies() const {
@@ -320,20 +326,8 @@ private:
         for (const Tensor& output : outputs_)
             if (std::ranges::any_of(moved_.results, [&](const Tensor& t) { return t.name() == output.name(); }))
                 found.push_back(output);
-        const std::vector<Tensor> operands = operands_of_windows();
+        const std::vector<Tensor> operands = operands_of_windows(tiled_);
         found.insert(found.end(), operands.begin(), operands.end());
-        return found;
-    }
-    std::vector<Tensor> operands_of_windows() const {
-        std::vector<Tensor> found;
-        for (const TiledProduct& p : tiled_) {
-            const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles);
-            if (halo) found.insert(found.end(), {halo->convolution.x, halo->convolution.w});
-            if (std::holds_alternative<TiledWindows>(p.tiles)) found.insert(found.end(), {p.a, p.b});
-            if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
-                found.insert(found.end(), depthwise->whole.begin(), depthwise->whole.end());
-        }
-        std::erase_if(found, [](const Tensor& t) { return t.operation()->is_input(); });
         return found;
     }
     std::optional<Tensor> copy_at(const Schedule& s, Stage stage) const {
@@ -344,12 +338,12 @@ private:
 
     bool is_tiled(const Schedule& s, Stage stage) const {
         return std::ranges::any_of(tiled_, [&](const TiledProduct& p) { return makes(p, s, stage); }) ||
-               is_one_of(views_for(tiled_, outputs_), s, stage);
+               is_one_of(views(), s, stage);
     }
 
     void schedule_other(Schedule& s, Stage stage) const {
         if (auto copy = copy_at(s, stage)) {
-            std::vector<Tensor> stored = operands_of_windows();
+            std::vector<Tensor> stored = operands_of_windows(tiled_);
             stored.insert(stored.end(), outputs_.begin(), outputs_.end());
             for (const RedeclaredDepthwise& depthwise : declared_.depthwise) stored.push_back(depthwise.result);
             schedule_copy(s, *copy, stored);
@@ -369,6 +363,7 @@ private:
     const std::vector<Tensor>& outputs_;
     const Target& target_;
     Schedule unscheduled_;
+    std::vector<Tensor> views_;  // of elements, inlined when these are scheduled
     std::vector<Tensor> apart_;  // that reduce nothing, and are kernels of their own: lengths, what is read often
     bool shareable_;
     std::vector<TiledProduct> tiled_;

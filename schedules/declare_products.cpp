@@ -9,6 +9,7 @@
 #include "schedules/products_apart.h"
 #include "schedules/scaled_blocks.h"
 #include "schedules/self_products.h"
+#include "schedules/turned_views.h"
 
 namespace tw::schedules {
 
@@ -27,6 +28,7 @@ Redeclared declare_products(const std::vector<Tensor>& outputs, const Target& ta
     take(as_matrices(result.outputs, target));
     take(behind_products(result.outputs, target));
     take(copied_operands(result.outputs, target));
+    take(turned_views(result.outputs));
     return result;
 }
 

@@ -8,7 +8,7 @@
 namespace tw::schedules {
 
 /// factors_in_pairs, scaled_blocks, columns_in_turns, products_apart, self_products, joined_terms, as_matrices,
-/// behind_products and copied_operands, each of what the one before it says.
+/// behind_products, copied_operands and turned_views, each of what the one before it says.
 Redeclared declare_products(const std::vector<Tensor>& outputs, const Target& target);
 
 }  // namespace tw::schedules

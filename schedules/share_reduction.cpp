@@ -11,6 +11,7 @@ namespace {
 
 constexpr int64_t Threads = 256, WarpThreads = 32, MostThreads = 1024;
 constexpr int64_t FewResults = 4096, SomeResults = 1 << 17;
+constexpr int64_t ManyTerms = 1024, ResultsOfThread = 4;     // of those that have their terms in common
 constexpr int64_t ThreadsWanted = 1024, TermsOfThread = 16;  // of a multiprocessor, and each at least
 
 /// Loops over terms, those that are equally long everywhere.
@@ -22,11 +23,25 @@ std::vector<Loop> even_reduce_loops(const Schedule& s, Stage stage) {
     return loops;
 }
 
-void spread(Schedule& s, const std::vector<Loop>& loops, int64_t results) {
+/// So many threads a block, each of which has `each` neighbouring results, inside of its loops over terms.
+void spread(Schedule& s, Stage stage, int64_t results, int64_t each) {
+    const std::vector<Loop> loops = s.data_loops(stage);
     if (loops.empty()) return;
-    auto [block, inside] = s.split(s.fuse(loops, "all"), results, Tail::Mask, {"block", "result"});
+    auto [block, inside] = s.split(s.fuse(loops, "all"), results * each, Tail::Mask, {"block", "result"});
     s.bind(block, grid.x);
-    s.bind(inside, thread);
+    if (each == 1) return s.bind(inside, thread);
+    auto [result, own] = s.split(inside, each, {"result", "own"});
+    std::vector<Loop> order = s.all_loops(stage);
+    std::erase_if(order, [own_id = own.id](const Loop& loop) { return loop.id == own_id; });
+    order.push_back(own);
+    s.order(order);
+    s.bind(result, thread);
+    s.unroll(own);
+}
+
+/// Results of a thread: several share what they read of the terms.
+int64_t pick_each(const Schedule& s, Stage stage, int64_t by_rule) {
+    return pick(s.name(stage), "each", {1, 2, 4, 8}, by_rule);
 }
 
 }  // namespace
@@ -45,7 +60,7 @@ bool may_reorder(const std::vector<Tensor>& outputs) {
 
 void spread_results(Schedule& s, Stage stage, int64_t results) {
     if (!s.data_loops(stage).empty())
-        spread(s, s.data_loops(stage), pick(s.name(stage), "results", {32, 64, 128, 256, 512}, results));
+        spread(s, stage, pick(s.name(stage), "results", {32, 64, 128, 256, 512}, results), pick_each(s, stage, 1));
 }
 
 namespace {
@@ -58,6 +73,44 @@ int64_t results_of(const Schedule& s, Stage stage) {
         results = std::min(results * std::min(extent, SomeResults + 1), SomeResults + 1);
     }
     return results;
+}
+
+/// Loads of what the loops around a leaf of the stage make of terms: whether one reads of each result another element.
+void see_loads(const Stmt& stmt, int stage, std::vector<Expr>& data, std::vector<Expr>& terms, bool& found) {
+    if (const For* loop = stmt.as<For>()) {
+        std::vector<Expr>& own = loop->reduces ? terms : data;
+        own.push_back(loop->variable);
+        see_loads(loop->body, stage, data, terms, found);
+        return own.pop_back();
+    }
+    if (const Allocate* allocation = stmt.as<Allocate>()) return see_loads(allocation->body, stage, data, terms, found);
+    if (const Sequence* sequence = stmt.as<Sequence>()) {
+        for (const Stmt& each : sequence->stmts) see_loads(each, stage, data, terms, found);
+        return;
+    }
+    const Leaf* leaf = stmt.as<Leaf>();
+    if (!leaf || leaf->stage != stage || leaf->kind != Leaf::Kind::Update) return;
+    auto mentions = [](const Load& load, const std::vector<Expr>& variables) {
+        return std::ranges::any_of(load.indices, [&](const Expr& index) {
+            return std::ranges::any_of(variables, [&](const Expr& each) { return contains(index, each); });
+        });
+    };
+    for (const StoreTo& store : leaf->stores)
+        visit(store.value, [&](const Expr& e) {
+            const Load* load = e.as<Load>();
+            found = found || (load && mentions(*load, terms) && mentions(*load, data));
+        });
+}
+
+/// Whether all results read the same of each term, many of them: a thread's results share it.
+bool have_terms_in_common(const Schedule& s, Stage stage) {
+    int64_t count = 1;
+    for (const Loop& loop : even_reduce_loops(s, stage)) count *= as_constant(s.extent(loop)).value_or(1);
+    if (count < ManyTerms) return false;
+    bool found = false;
+    std::vector<Expr> data, terms;
+    for (const Nest& nest : s.tree().nests) see_loads(nest.body, stage.id, data, terms, found);
+    return !found;
 }
 
 /// A warp each, or more threads where results alone leave multiprocessors idle and terms are many.
@@ -98,15 +151,17 @@ void share_reduction(Schedule& s, Stage stage) {
     auto [step, share] = s.split(terms, sharers, Tail::Mask, {"step", "share"});
     std::vector<int64_t> reductions{1, 2, 4, 8, 16};
     std::erase_if(reductions, [&](int64_t each) { return each * sharers > MostThreads; });
-    spread(s, s.data_loops(stage),
-           pick(s.name(stage), "reductions", reductions, std::max<int64_t>(Threads / sharers, 1)));
+    const bool has_several = results_of(s, stage) > FewResults && have_terms_in_common(s, stage);
+    spread(s, stage, pick(s.name(stage), "reductions", reductions, std::max<int64_t>(Threads / sharers, 1)),
+           pick_each(s, stage, has_several ? ResultsOfThread : 1));
     s.bind(share, thread);
 }
 
 bool reduce_together(Schedule& s, Stage stage) {
     const int64_t results = results_of(s, stage);
     const bool is_shared = results <= SomeResults && is_worth_sharing(s, stage);
-    const std::string by_rule = results <= FewResults || !is_shared ? "together" : "by_one";
+    const bool is_by_rule = results <= FewResults || !is_shared || have_terms_in_common(s, stage);
+    const std::string by_rule = is_by_rule ? "together" : "by_one";
     const std::string way = pick(s.name(stage), "reduced", {"together", "by_warps", "by_one"}, by_rule);
     if (way == "by_one") return false;
     if (way == "together" && take_full_reduction(s, stage)) return true;

@@ -156,8 +156,9 @@ std::vector<Tensor> stored_for(const TiledProduct& p) {
     return found;
 }
 
-std::vector<Tensor> views_for(const std::vector<TiledProduct>& products, const std::vector<Tensor>& outputs) {
-    std::vector<Tensor> found;
+std::vector<Tensor> views_for(const std::vector<TiledProduct>& products, const std::vector<Tensor>& outputs,
+                              std::vector<Tensor> others) {
+    std::vector<Tensor> found = std::move(others);
     auto is_known = [](const std::vector<Tensor>& tensors, const Tensor& t) {
         return std::ranges::any_of(tensors, [&](const Tensor& each) { return each.same(t); });
     };
@@ -179,6 +180,19 @@ void join_axes(Schedule& s, const std::vector<TiledProduct>& products) {
                 }))
                 all.push_back(own);
     for (const JoinedAxes& each : all) s.join_axes(each.tensor, each.first, each.last);
+}
+
+std::vector<Tensor> operands_of_windows(const std::vector<TiledProduct>& products) {
+    std::vector<Tensor> found;
+    for (const TiledProduct& p : products) {
+        const RedeclaredHalo* halo = std::get_if<RedeclaredHalo>(&p.tiles);
+        if (halo) found.insert(found.end(), {halo->convolution.x, halo->convolution.w});
+        if (std::holds_alternative<TiledWindows>(p.tiles)) found.insert(found.end(), {p.a, p.b});
+        if (const RedeclaredDepthwise* depthwise = std::get_if<RedeclaredDepthwise>(&p.tiles))
+            found.insert(found.end(), depthwise->whole.begin(), depthwise->whole.end());
+    }
+    std::erase_if(found, [](const Tensor& t) { return t.operation()->is_input(); });
+    return found;
 }
 
 bool makes(const TiledProduct& p, const Schedule& s, Stage stage) {

@@ -61,8 +61,12 @@ bool makes(const TiledProduct& product, const Schedule& s, Stage stage);
 std::vector<Tensor> stored_for(const TiledProduct& product);
 
 /// Operands that are others' elements in the order in which they lie (reshaped_from in views.h): tiles are loaded from
-/// there, so they are inlined once all products are scheduled. Not outputs.
-std::vector<Tensor> views_for(const std::vector<TiledProduct>& products, const std::vector<Tensor>& outputs);
+/// there, so they are inlined once all is scheduled. Not outputs; behind `others`, each once.
+std::vector<Tensor> views_for(const std::vector<TiledProduct>& products, const std::vector<Tensor>& outputs,
+                              std::vector<Tensor> others);
+
+/// What tiles of windows are read from, of tensors that are computed.
+std::vector<Tensor> operands_of_windows(const std::vector<TiledProduct>& products);
 
 /// Before all other steps: neighbouring dimensions that products take as one.
 void join_axes(Schedule& s, const std::vector<TiledProduct>& products);

@@ -117,6 +117,19 @@ def sums_along_time(t):
     return t["u"].cumsum(1)
 
 
+def symmetric_part(t):
+    return 0.5 * (t["u"] + t["u"].t())
+
+
+def gaussian_sums(t):
+    """In parts of the queries: as one, eager PyTorch would keep all pairs."""
+    return torch.cat([(t["w"] * torch.exp(-(q[:, None] - t["p"]) ** 2)).sum(-1) for q in t["q"].split(4096)])
+
+
+def gaussian_sums_at_once(t):
+    return (t["w"] * torch.exp(-(t["q"][:, None] - t["p"]) ** 2)).sum(-1)
+
+
 def largest_of_segments(segments):
     def formula(t):
         u, ids = t["u"], t["ids"].long()[:, None].expand_as(t["u"])
@@ -190,7 +203,7 @@ def of(formula, eager=None):
 
 PLAIN = (shortest_paths, similarity_matrix, four_bit_product, block_sparse_product, lstm_cell, mean_within,
          mean_without_extremes, cosines, log_sum_exp_pooling, four_diffusion_steps, gram_matrix, eight_bit_product,
-         gathered_product, gathered_experts, few_rows_each, mixed_channels, softmax_between, means_between)
+         gathered_product, gathered_experts, few_rows_each, mixed_channels, softmax_between, means_between, symmetric_part)
 
 
 def of_rounded_pairs(formula):
@@ -214,6 +227,7 @@ def unknown_family(kernel):
         "three_matrices": of_rounded_pairs(three_matrices),
         "covariance": of_rounded_pairs(covariance),
         "gram_of_channels": of_rounded_pairs(gram_of_channels),
+        "gaussian_sums": of(gaussian_sums, gaussian_sums_at_once),
         "sums_along_time": Family(lambda t, s: sums_along_time(t), terms="u", along=1),
         "best_expert": of(best_expert, best_expert_of_any),
         "quantised_groups": of(quantised_groups(last)),

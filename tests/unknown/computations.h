@@ -59,6 +59,11 @@ std::vector<Tensor> sums_along_time(int64_t series, int64_t times, int64_t chann
 /// The largest element of each segment of rows, whose number each row has; f32
 std::vector<Tensor> largest_of_segments(int64_t rows, int64_t segments, int64_t columns);
 
+/// (x + its transpose) / 2, of n x n, f32
+std::vector<Tensor> symmetric_part(int64_t n);
+/// y[i] = sum_j w[j] exp(-(q[i] - p[j])^2), f32
+std::vector<Tensor> gaussian_sums(int64_t queries, int64_t points);
+
 // Rows.
 
 /// The mean of a row's elements within [low, high] of the row

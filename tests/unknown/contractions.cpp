@@ -101,6 +101,20 @@ std::vector<Tensor> sums_along_time(int64_t series, int64_t times, int64_t chann
                     [&](Expr b, Expr now, Expr c) { return scan(sum, u(b, t, c), t, now); })};
 }
 
+std::vector<Tensor> symmetric_part(int64_t n) {
+    Tensor u = input("u", f32, {n, n});
+    return {compute("y", {n, n}, [&](Expr i, Expr j) { return 0.5 * (u(i, j) + u(j, i)); })};
+}
+
+std::vector<Tensor> gaussian_sums(int64_t queries, int64_t points) {
+    Tensor q = input("q", f32, {queries}), p = input("p", f32, {points}), w = input("w", f32, {points});
+    Axis j = reduce_axis("j", points);
+    return {compute("y", {queries}, [&](Expr i) {
+        Expr apart = q(i) - p(j);
+        return sum(w(j) * exp(-(apart * apart)), j);
+    })};
+}
+
 std::vector<Tensor> largest_of_segments(int64_t rows, int64_t segments, int64_t columns) {
     Tensor u = input("u", f32, {rows, columns}), ids = input("ids", i32, {rows});
     Axis r = reduce_axis("r", rows);
