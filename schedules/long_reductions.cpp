@@ -261,7 +261,8 @@ void see_terms(const Stmt& stmt, const Expr& innermost, const std::function<void
         for (const Stmt& each : sequence->stmts) see_terms(each, innermost, see);
 }
 
-/// As many as make a vector of what lies side by side for neighbouring terms.
+}  // namespace
+
 int64_t neighbours_of_terms(const Schedule& s, Stage stage) {
     int64_t bytes = 0;
     auto add = [&](const Expr& e, const Expr& innermost) {
@@ -278,8 +279,6 @@ int64_t neighbours_of_terms(const Schedule& s, Stage stage) {
     constexpr int64_t vector_bytes = 16;
     return bytes > 0 ? vector_bytes / bytes : 1;
 }
-
-}  // namespace
 
 bool take_full_reduction(Schedule& s, Stage stage) {
     constexpr int64_t least = 2048, most = int64_t{1} << 50;  // terms

@@ -50,4 +50,7 @@ std::optional<ColumnReduction> column_reduction_of(const Tensor& c);
 /// and passes take it. Whether it was scheduled.
 bool take_full_reduction(Schedule& s, Stage stage);
 
+/// As many terms as make a vector of what lies side by side for neighbouring ones, 16 bytes; 1 if there is none.
+int64_t neighbours_of_terms(const Schedule& s, Stage stage);
+
 }  // namespace tw::schedules

@@ -1,6 +1,7 @@
 #include "schedules/share_reduction.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "dsl/simplify.h"
 #include "schedules/choices.h"
@@ -75,6 +76,14 @@ int64_t results_of(const Schedule& s, Stage stage) {
     return results;
 }
 
+/// Of terms that lie side by side, as many as make a vector wherever it begins.
+int64_t neighbours_of_loop(const Schedule& s, Stage stage) {
+    const std::vector<Loop> even = even_reduce_loops(s, stage);
+    if (even.empty()) return 1;
+    const auto length = as_constant(s.extent(even.back())).value_or(1);
+    return std::gcd(neighbours_of_terms(s, stage), length);
+}
+
 /// Loads of what the loops around a leaf of the stage make of terms: whether one reads of each result another element.
 void see_loads(const Stmt& stmt, int stage, std::vector<Expr>& data, std::vector<Expr>& terms, bool& found) {
     if (const For* loop = stmt.as<For>()) {
@@ -136,6 +145,7 @@ bool is_worth_sharing(const Schedule& s, Stage stage) {
 
 void share_reduction(Schedule& s, Stage stage) {
     Loop terms = s.reduce(stage);
+    const int64_t neighbours = neighbours_of_loop(s, stage);
     const std::vector<Loop> even = even_reduce_loops(s, stage);
     if (even.size() > 1 || (even.size() == 1 && even[0].id != terms.id)) {
         std::vector<Loop> order = s.data_loops(stage);
@@ -148,7 +158,15 @@ void share_reduction(Schedule& s, Stage stage) {
     }
     const int64_t sharers = pick(s.name(stage), "sharers", {4, 8, 16, 32, 64, 128, 256},
                                  sharers_of(s, stage, as_constant(s.extent(terms)).value_or(0)));
-    auto [step, share] = s.split(terms, sharers, Tail::Mask, {"step", "share"});
+    Loop share = terms;
+    if (neighbours > 1) {
+        const auto [step, in_step] = s.split(terms, sharers * neighbours, Tail::Mask, {"step", "in_step"});
+        const auto [own, term] = s.split(in_step, neighbours, {"share", "element"});
+        share = own;
+        s.unroll(term);
+    } else {
+        share = s.split(terms, sharers, Tail::Mask, {"step", "share"})[1];
+    }
     std::vector<int64_t> reductions{1, 2, 4, 8, 16};
     std::erase_if(reductions, [&](int64_t each) { return each * sharers > MostThreads; });
     const bool has_several = results_of(s, stage) > FewResults && have_terms_in_common(s, stage);

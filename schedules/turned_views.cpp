@@ -35,7 +35,17 @@ bool is_turned(const Read& read, const Operation& operation) {
         found = found || (other && other->operation == read.operation && other->output == read.output &&
                           runs_along(*other, operation));
     });
-    return found && moves;
+    return moves && found;
+}
+
+bool reads_what_it_is_of(const Operation& operation, const Operation& view) {
+    const Read& whole = *view.outputs[0].body.as<Read>();
+    bool found = false;
+    visit(operation.outputs[0].body, [&](const Expr& e) {
+        const Read* read = e.as<Read>();
+        found = found || (read && read->operation == whole.operation && read->output == whole.output);
+    });
+    return found;
 }
 
 }  // namespace
@@ -70,7 +80,7 @@ std::vector<Tensor> views_of_elements(const std::vector<Tensor>& outputs) {
         if (!are_elements(*operation)) continue;
         visit(operation->outputs[0].body, [&](const Expr& e) {
             const Read* read = e.as<Read>();
-            if (!read || !is_again(*read->operation)) return;
+            if (!read || !is_again(*read->operation) || !reads_what_it_is_of(*operation, *read->operation)) return;
             const Tensor view(read->operation, 0);
             auto is_it = [&](const Tensor& each) { return each.same(view); };
             if (std::ranges::none_of(views, is_it) && std::ranges::none_of(outputs, is_it)) views.push_back(view);

@@ -13,7 +13,7 @@ namespace tw::schedules {
 /// read those as elements of `x_turned`, a view of `x`: tiles of it are loaded as those of a tensor of its own.
 Redeclared turned_views(const std::vector<Tensor>& outputs);
 
-/// The views that such elements of a declaration read, also where a user has written them.
+/// The views that such elements of a declaration read beside what they are of, also where a user has written them.
 std::vector<Tensor> views_of_elements(const std::vector<Tensor>& outputs);
 
 }  // namespace tw::schedules

@@ -203,7 +203,8 @@ def of(formula, eager=None):
 
 PLAIN = (shortest_paths, similarity_matrix, four_bit_product, block_sparse_product, lstm_cell, mean_within,
          mean_without_extremes, cosines, log_sum_exp_pooling, four_diffusion_steps, gram_matrix, eight_bit_product,
-         gathered_product, gathered_experts, few_rows_each, mixed_channels, softmax_between, means_between, symmetric_part)
+         gathered_product, gathered_experts, few_rows_each, mixed_channels, softmax_between, means_between,
+         symmetric_part)
 
 
 def of_rounded_pairs(formula):
