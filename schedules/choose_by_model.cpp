@@ -13,8 +13,9 @@
 namespace tw::schedules {
 namespace {
 
-constexpr size_t looked_at = 12;            // candidates, the rule's among them
-constexpr double least_gain = 0.25;         // of the time: of 45 kernels on an H200, none was slower then
+constexpr size_t looked_at = 12;     // candidates, the rule's among them
+constexpr double least_gain = 0.25;  // of the time: of 45 kernels on an H200, none was slower then
+constexpr double told_apart = 1.05;
 constexpr double near_the_floor = 1.3;      // times as long as memory or tensor cores need: not worth a search
 constexpr double short_text = 600;          // statements that compile soon, and fit into registers,
 constexpr double longer_text = 2;           // or so many times those of the rule's
@@ -66,8 +67,12 @@ std::optional<Picks> searched(const std::function<Schedule()>& rule, const Sched
     std::erase_if(all, [&](const PredictedPicks& each) {
         return !each.picks.empty() && each.time.statements() > most_statements;
     });
-    const PredictedPicks& best =
-        *std::ranges::min_element(all, {}, [](const PredictedPicks& each) { return each.time.seconds; });
+    auto seconds_of = [](const PredictedPicks& each) { return each.time.seconds; };
+    const double least = seconds_of(*std::ranges::min_element(all, {}, seconds_of));
+    // Of what the model cannot tell apart, the fewest differences from the rule.
+    std::erase_if(all, [&](const PredictedPicks& each) { return seconds_of(each) > told_apart * least; });
+    const PredictedPicks& best = *std::ranges::min_element(
+        all, {}, [&](const PredictedPicks& each) { return std::pair(each.picks.size(), seconds_of(each)); });
     if (best.picks.empty() || best.time.seconds > (1 - least_gain) * today.seconds) return {};
     return best.picks;
 }
