@@ -54,7 +54,7 @@ Stmt TreeBuilder::finish_leaf(int stage, const std::vector<int>& bound, const Su
     std::vector<Expr> conditions{p.data_mask};
     if (p.storage.buffers[0]->memory != Memory::Registers)
         for (int loop : bound) conditions.push_back(state_.loops[loop].variable == 0);
-    if (r.definition.target) return update_target(stage, conditions);
+    if (r.definition.target) return update_target(stage, conditions, results);
     Leaf finish = finishing_leaf(stage, conditions);
     std::vector<Expr> indices = place_in(p.storage, p.values);
     for (size_t o = 0; o < r.definition.finish.size(); ++o)
@@ -71,12 +71,21 @@ Leaf TreeBuilder::finishing_leaf(int stage, const std::vector<Expr>& conditions)
     return finish;
 }
 
-Stmt TreeBuilder::update_target(int stage, std::vector<Expr> conditions) {
+Stmt TreeBuilder::update_target(int stage, std::vector<Expr> conditions, const Substitution& results) {
     const StageDefinition& definition = record(stage).definition;
-    StoreTo update{prepared_.at(stage).storage.buffers[0], {}, lower(stage, definition.finish[0]), definition.combine};
-    for (const Expr& index : definition.place) update.indices.push_back(lower(stage, index));
-    conditions.push_back(update.indices.back());
-    update.indices.pop_back();
+    const Storage& storage = prepared_.at(stage).storage;
+    auto value = [&](const Expr& expr) { return lower(stage, substitute(expr, results)); };
+    std::vector<Expr> place;
+    for (const Expr& index : definition.place) place.push_back(value(index));
+    conditions.push_back(place.back());
+    place.pop_back();
+    for (size_t d = 0; d < place.size() && storage.loop >= 0; ++d) {  // of what lives here
+        const Expr inside = place[d] - storage.lo[d], &extent = storage.buffers[0]->shape[d];
+        if (equal(extent, definition.target->shape[d])) continue;
+        for (const Expr& condition : {simplify(inside >= 0), simplify(inside < extent)})
+            if (prove(condition) != true) conditions.push_back(condition);
+    }
+    StoreTo update{storage.buffers[0], place_in(storage, place), value(definition.finish[0]), definition.combine};
     Leaf finish = finishing_leaf(stage, conditions);
     finish.stores.push_back(std::move(update));
     return make_stmt(std::move(finish));

@@ -73,12 +73,20 @@ private:
         }
     }
 
+    /// Whether updates stand where their target lives, in shared memory: behind what fills it, in front of its readers.
+    bool is_updated_in_place(const StageRecord& updates, int target) const {
+        const StageRecord& updated = state_.stages[target];
+        return updated.attach >= 0 && !updated.after && updates.attach == updated.attach && !updates.after &&
+               resolved_memory(state_, target) == Memory::Shared;
+    }
+
     /// Elements are updated by one kernel, between one that fills them and those that read them.
     void check_updates(int stage, int target) const {
         int updating = state_.kernel_of(stage);
         const StageRecord& updates = state_.stages[stage];
+        if (is_updated_in_place(updates, target)) return;  // readers stand there, too
         const bool follows = updates.attach >= 0 && updates.after;
-        for (int kernel : {stage, target})
+        for (int kernel : {target, stage})
             user_check((state_.stages[kernel].attach < 0 || (kernel == stage && follows)) &&
                            resolved_memory(state_, kernel) == Memory::Global,
                        where_,
@@ -134,6 +142,8 @@ private:
         Substitution element;
         for (size_t d = 0; d < record.definition.axes.size(); ++d)
             element.emplace_back(record.definition.axes[d], region.lo[d] + loop_value(state_, record.roots[d]));
+        for (size_t r = 0; r < record.definition.reduce_axes.size(); ++r)
+            element.emplace_back(record.definition.reduce_axes[r], reduce_value(state_, stage, r, where_));
         for (size_t p = 0; p < record.order.size(); ++p) {
             const LoopRecord& own = loop(record.order[p]);
             if (!depends_on_element(own.extent)) continue;

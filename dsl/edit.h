@@ -32,6 +32,8 @@ public:
 
     /// A line that explain() gives, too; no step.
     static void note(Schedule& schedule, const std::string& line);
+    /// Of steps that are functions of a schedule: what they edit.
+    static std::unique_ptr<Schedule::State>& state_of(Schedule& schedule) { return schedule.state_; }
 
     Schedule::State state;
     std::source_location where;

@@ -361,8 +361,24 @@ Region shared_terms(const State& state, int stage, std::source_location where) {
 }
 
 namespace {
+
 thread_local RememberRegions* remembering = nullptr;
+
+/// Of updates that stand where their target is: all that may update the elements which are there.
+Region updating_region(const State& state, int stage, std::source_location where) {
+    const StageRecord& record = state.stages[stage];
+    const Region target = region_of(state, target_of(state, stage), where);
+    Region region = whole(record);
+    for (size_t d = 0; d < target.lo.size(); ++d)
+        for (size_t axis = 0; axis < record.definition.axes.size(); ++axis) {
+            if (!record.definition.place[d].same(record.definition.axes[axis])) continue;
+            region.lo[axis] = target.lo[d];
+            region.extent[axis] = target.extent[d];
+        }
+    return region;
 }
+
+}  // namespace
 
 RememberRegions::RememberRegions(const State& state) : state_(&state), outer_(remembering) {
     known_ = outer_ && outer_->state_ == &state ? outer_->known_ : &own_;
@@ -376,7 +392,9 @@ Region region_of(const State& state, int stage, std::source_location where) {
     auto* known = remembering && remembering->state_ == &state ? remembering->known_ : nullptr;
     if (known)
         if (auto found = known->find(stage); found != known->end()) return found->second;
-    Region region = record.after ? following_region(state, stage, where) : needed_region(state, stage, where);
+    Region region = record.after                   ? following_region(state, stage, where)
+                    : target_of(state, stage) >= 0 ? updating_region(state, stage, where)
+                                                   : needed_region(state, stage, where);
     if (known) known->emplace(stage, region);
     return region;
 }

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "dsl/edit.h"
+#include "dsl/listed_terms.h"
 #include "dsl/replay_steps.h"
 #include "dsl/schedule_state.h"
 #include "dsl/stream.h"
@@ -183,6 +184,11 @@ private:
         } else if (verb == "scatter") {
             Stage stage = next_stage();
             schedule_.scatter(stage, combine(), where_);
+        } else if (verb == "list_terms") {
+            Stage stage = next_stage();
+            ListOptions options{.elements = large_integer(), .terms = 0};
+            options.terms = large_integer();
+            list_terms(schedule_, stage, options, where_);
         } else if (verb == "memory") {
             Stage stage = next_stage();
             schedule_.set_memory(stage, memory_named(word(), where_), where_);

@@ -43,19 +43,49 @@ StageDefinition updates_of(const State& state, const StageDefinition& whole, con
     return made;
 }
 
-void check_untouched(const Edit& edit, int stage) {
+void check_untouched(const Edit& edit, int stage, const std::string& call) {
     const StageRecord& record = edit.state.stages[stage];
     bool untouched = record.relations.empty();
     for (int id : record.order)
         untouched = untouched && edit.state.loops[id].level == Level::Serial && attached_to(edit.state, id).empty();
     user_check(
         untouched, edit.where,
-        "scatter({}): its loops are replaced, but were split, fused, bound or have stages under them; do this step "
-        "before",
-        record.definition.name);
+        "{}: its loops are replaced, but were split, fused, bound or have stages under them; do this step before",
+        call);
 }
 
 }  // namespace
+
+Scattered terms_to_find(Edit& edit, int whole, const char* step) {
+    State& state = edit.state;
+    const std::source_location where = edit.where;
+    const StageDefinition definition = state.stages[whole].definition;
+    const std::string &name = definition.name, call = fmt::format("{}({})", step, name);
+    user_check(definition.reducer, where, "{}: it is no reduction", call);
+    user_check(!definition.target, where,
+               "{}: it updates elements of another stage already, atomically; scatter the reduction instead", call);
+    auto reads = reads_of(definition);
+    bool sorted = std::any_of(reads.begin(), reads.end(),
+                              [&](const ReadSite& site) { return site.read->operation->name == name + "_order"; });
+    user_check(!sorted, where, "{}: its terms are sorted by element already", call);
+    user_check(definition.reduce_extents.empty(), where,
+               "{}: each element decides how many terms it has, so they have no numbers; compute them as a tensor",
+               call);
+    user_check(state.stages[whole].attach < 0, where,
+               "{}: it stands in another kernel, but finds its terms by kernels before; take it out", call);
+    check_untouched(edit, whole, call);
+    user_check(!definition.reduce_axes.empty(), where,
+               "{}: it reduces along no axis, so there are no terms to send; scatter the reduction before taking "
+               "parts of it",
+               call);
+    std::optional<Scattered> terms = scattered_terms(definition);
+    user_check(terms, where,
+               "{}: no condition of its terms says which element they belong to; write them as "
+               "select(index == i, value, identity) with an index along {}",
+               call, tw::to_string(definition.reduce_axes[0]));
+    for (int id : state.stages[whole].order) state.loops[id].dead_step = edit.step;
+    return *terms;
+}
 
 int scatter_atomically(Edit& edit, int reduction, BinaryOp combine, const Scattered& terms) {
     const StageDefinition whole = edit.state.stages[reduction].definition;
@@ -79,42 +109,16 @@ Stage Schedule::scatter(const StageRef& reduction, Combine combine, std::source_
     Edit edit(state_, where);
     State& state = edit.state;
     int whole = edit.stage(reduction, "scatter");
-    const StageDefinition definition = state.stages[whole].definition;
-    const std::string& name = definition.name;
-    user_check(definition.reducer, where, "scatter({}): it is no reduction", name);
-    user_check(!definition.target, where,
-               "scatter({}): it updates elements of another stage already, atomically; scatter the reduction instead",
-               name);
-    auto reads = reads_of(definition);
-    bool sorted = std::any_of(reads.begin(), reads.end(),
-                              [&](const ReadSite& site) { return site.read->operation->name == name + "_order"; });
-    user_check(!sorted, where, "scatter({}): its terms are sorted by element already", name);
-    user_check(
-        definition.reduce_extents.empty(), where,
-        "scatter({}): each element decides how many terms it has, so they have no numbers; compute them as a tensor",
-        name);
-    user_check(state.stages[whole].attach < 0, where,
-               "scatter({}): it stands in another kernel, but finds its terms by kernels before; take it out", name);
-    check_untouched(edit, whole);
-    user_check(
-        !definition.reduce_axes.empty(), where,
-        "scatter({}): it reduces along no axis, so there are no terms to send; scatter the reduction before taking "
-        "parts of it",
-        name);
-    std::optional<Scattered> terms = scattered_terms(definition);
-    user_check(terms, where,
-               "scatter({}): no condition of its terms says which element they belong to; write them as "
-               "select(index == i, value, identity) with an index along {}",
-               name, tw::to_string(definition.reduce_axes[0]));
-    for (int id : state.stages[whole].order) state.loops[id].dead_step = edit.step;
+    const std::string name = stage_text(state, whole);
+    const Scattered terms = terms_to_find(edit, whole, "scatter");
     int made = whole;
     bool atomic = combine == Combine::Atomic;
     if (atomic)
-        made = scatter_atomically(edit, whole, check_updates(edit, whole, fmt::format("scatter({})", name)), *terms);
+        made = scatter_atomically(edit, whole, check_updates(edit, whole, fmt::format("scatter({})", name)), terms);
     else if (combine == Combine::Search)
-        search_terms(edit, whole, *terms);
+        search_terms(edit, whole, terms);
     else
-        sort_terms(edit, whole, *terms);
+        sort_terms(edit, whole, terms);
     std::string scattered = edit.stage_as_cpp(whole);
     std::string returned = atomic ? fmt::format("Stage {} = ", edit.stage_as_cpp(made)) : "";
     const bool searches = combine == Combine::Search;

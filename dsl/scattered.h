@@ -31,6 +31,10 @@ std::optional<Scattered> scattered_terms(const StageDefinition& reduction);
 bool is_among(const std::vector<Expr>& variables, const Expr& variable);
 bool mentions_any(const Expr& expr, const std::vector<Expr>& variables);
 
+/// What the step of that name is told of a reduction whose terms each count for one element; its loops are taken away.
+/// Throws Error if it is none, or has been changed too much.
+Scattered terms_to_find(Edit& edit, int reduction, const char* step);
+
 /// Makes the terms updates of their elements in memory, a stage that is returned.
 int scatter_atomically(Edit& edit, int reduction, BinaryOp combine, const Scattered& terms);
 /// Sorts the terms by element, in stages that are bound already; the reduction runs over the terms of its element.

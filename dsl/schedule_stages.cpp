@@ -38,6 +38,34 @@ std::optional<Type> copied_rounding(const State& state, const StageRecord& stage
     return source < 0 ? std::nullopt : state.stages[source].rounded;
 }
 
+namespace {
+
+void put_under(Edit& edit, int stage, int loop, bool is_after) {
+    StageRecord& record = edit.state.stages[stage];
+    record.attach = loop;
+    record.after = is_after;
+    record.step = edit.step;
+    for (int id : record.order) edit.state.loops[id].dead_step = edit.step;
+    record.order.clear();
+    add_root_loops(edit.state, stage, record.definition.operation->shape);
+}
+
+/// Updates go where the elements are that they update, unless they were scheduled.
+std::vector<int> untouched_updaters(const State& state, int stage) {
+    std::vector<int> found;
+    for (int updates : updaters_of(state, stage)) {
+        const StageRecord& record = state.stages[updates];
+        const bool is_free = record.attach < 0 && record.relations.empty() && !record.scan &&
+                             std::ranges::all_of(record.order, [&](int loop) {
+                                 return state.loops[loop].level == Level::Serial && attached_to(state, loop).empty();
+                             });
+        if (is_free) found.push_back(updates);
+    }
+    return found;
+}
+
+}  // namespace
+
 void Schedule::at(const StageRef& ref, Loop loop, std::source_location where) {
     Edit edit(state_, where);
     State& state = edit.state;
@@ -58,12 +86,10 @@ void Schedule::at(const StageRef& ref, Loop loop, std::source_location where) {
             stage_text(state, stage));
     user_check(!record.scan, where, "at({}, {}): '{}' runs along a loop of its own; place it before running",
                stage_text(state, stage), state.loops[under].name, stage_text(state, stage));
-    record.attach = under;
-    record.after = !depends_on(state, owner, stage);
-    record.step = edit.step;
-    for (int id : record.order) state.loops[id].dead_step = edit.step;
-    record.order.clear();
-    add_root_loops(state, stage, record.definition.operation->shape);
+    const bool is_after = !depends_on(state, owner, stage);
+    put_under(edit, stage, under, is_after);
+    const std::vector<int> updates = is_after ? std::vector<int>() : untouched_updaters(state, stage);
+    for (int each : updates) put_under(edit, each, under, false);
     check_rules(state, where);
     for (int around : enclosing_loops(state, under))
         user_check(
@@ -71,6 +97,7 @@ void Schedule::at(const StageRef& ref, Loop loop, std::source_location where) {
             "at({}, {}): skip leaves iterations of '{}' out; place '{}', which keeps what they make, before that",
             stage_text(state, stage), state.loops[under].name, state.loops[around].name, stage_text(state, stage));
     fit_root_loops(state, stage, where);
+    for (int each : updates) fit_root_loops(state, each, where);
     std::string placed = edit.stage_as_cpp(stage), around = edit.loop_as_cpp(under);
     edit.commit(fmt::format("s.at({}, {});", placed, around), fmt::format("at {} {}", stage, under));
 }

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "dsl/scattered.h"
+#include "dsl/numbered_terms.h"
 #include "dsl/simplify.h"
 #include "dsl/update.h"
 
@@ -19,9 +19,11 @@ namespace {
 
 using State = Schedule::State;
 
-// Ranks take terms x terms_of_a_block comparisons, counts elements x terms / terms_of_a_block words: the fewest terms
-// with which the words stay in the second cache.
-constexpr int64_t least_of_a_block = 256, most_of_a_block = 1024, most_words = 1 << 18;
+// Ranks take terms x terms_of_a_block comparisons; counts elements x terms / terms_of_a_block words, which are zeroed
+// and read; and what comes before a term is a sum over terms / terms_of_a_block of these. Picoseconds of each, measured
+// on an H200.
+constexpr int64_t least_of_a_block = 256, most_of_a_block = 1024;
+constexpr double of_a_comparison = 0.5, of_a_word = 4.5, of_a_word_before = 2.5;
 // Small tables are made by comparing, words x terms_of_a_block, and added up by as many comparisons as they have pairs
 // of words: each of both takes less than the launch of a kernel.
 constexpr int64_t most_words_of_small = 4096, most_comparisons_of_small = 1 << 24;
@@ -33,54 +35,13 @@ constexpr int64_t lanes = 32, lanes_of_ranks = 8, least_shared_terms = 64;
 
 const Expr& extent_of(const Expr& axis) { return axis.as<Variable>()->extent; }
 
-Expr points(const std::vector<Expr>& axes) {
-    Expr count = constant(Type::I64, 1);
-    for (const Expr& axis : axes) count = count * extent_of(axis);
-    return simplify(count);
-}
-
-/// The row-major number of the point with these values of the axes.
-Expr number_of(const std::vector<Expr>& axes, const std::vector<Expr>& values) {
-    Expr number = constant(Type::I64, 0);
-    for (size_t a = 0; a < axes.size(); ++a) number = number * extent_of(axes[a]) + values[a];
-    return simplify(number);
-}
-
-/// The axes' values at a point, from its number.
-Substitution point_of(const std::vector<Expr>& axes, Expr number) {
-    Substitution values;
-    for (size_t a = axes.size(); a-- > 0;) {
-        bool empty = is_constant(extent_of(axes[a]), 0);  // no point: nothing is ever divided
-        Expr extent = empty ? constant(Type::I64, 1) : extent_of(axes[a]);
-        values.emplace_back(axes[a], simplify(a == 0 ? number : number % extent));
-        number = number / extent;
-    }
-    return values;
-}
-
-using Point = const std::vector<Expr>&;
-
-class FoundTerms {
+class FoundTerms : NumberedTerms {
 public:
-    FoundTerms(Edit& edit, int reduction, const Scattered& terms)
-        : edit_(edit), reduction_(reduction), whole_(edit.state.stages[reduction].definition), terms_(terms) {
-        for (const Expr& axis : whole_.axes) {
-            bool chooses = std::any_of(terms.solved.begin(), terms.solved.end(),
-                                       [&](const auto& solved) { return contains(solved.second, axis); });
-            if (chooses) sorted_.push_back(axis);
-            if (chooses || terms.is_solved(axis)) elements_.push_back(axis);
-        }
-        size_t choosing = 0;  // up to the last that chooses: no term comes before another that it stood behind
-        for (size_t r = 0; r < whole_.reduce_axes.size(); ++r)
-            if (is_among(terms.choosing, whole_.reduce_axes[r])) choosing = r + 1;
-        sorted_.insert(sorted_.end(), whole_.reduce_axes.begin(), whole_.reduce_axes.begin() + choosing);
-        num_terms_ = points(sorted_);
-        num_elements_ = points(elements_);
-    }
+    FoundTerms(Edit& edit, int reduction, const Scattered& terms) : NumberedTerms(edit, reduction, terms) {}
 
     void sort() {
         divide();
-        declare();
+        declare_stages();
         for (StageDefinition& definition : stages_of({order_, offsets_}))
             for (const Tensor& tensor : made_)
                 if (definition.operation == tensor.operation()) add_stage(edit_.state, definition, edit_.step);
@@ -88,7 +49,8 @@ public:
             if (!is_beside(tensor)) spread(tensor);
         const Expr element = number_of(elements_, elements_);
         const Expr begin = begin_of(element), end = begin_of(element + 1);
-        reduce_terms(cast(i64, end - begin), [&](const Expr& t) { return cast(i64, order_(begin + t)); }, {});
+        const Expr along = position();
+        reduce_terms({along}, {cast(i64, end - begin)}, cast(i64, order_(begin + along)), {});
         note("the terms of '{}' are sorted by element, stably: each element combines its own in their order");
     }
 
@@ -99,20 +61,17 @@ public:
             if (definition.operation == span[0].operation()) spread(add_stage(edit_.state, definition, edit_.step), {});
         const Expr element = number_of(elements_, elements_);
         const Expr first = cast(i64, span[0](element)), last = cast(i64, span[1](element));
-        reduce_terms(
-            last - first + 1, [&](const Expr& t) { return first + t; },
-            [&](const Expr& term) { return counts_for(term, elements_); });
+        const Expr along = position();
+        reduce_terms({along}, {last - first + 1}, first + along, counts_for(first + along, elements_));
         note(
             "each element of '{}' looks for its first and its last term among all, and combines its own of those "
             "between in their order");
     }
 
 private:
-    Tensor declare(const std::string& what, const Shape& shape,
-                   const std::function<Expr(const std::vector<Expr>&)>& body) {
-        std::string name = unique_stage_name(edit_.state, whole_.name + "_" + what);
-        made_.push_back(compute(name, shape, body, edit_.where));
-        return made_.back();
+    static Expr position() {
+        Variable position{.name = "t", .min = 0};
+        return make_expr(Type::I64, position);
     }
 
     /// Blocks of terms, and whether the table of counts is small.
@@ -124,13 +83,20 @@ private:
             while (terms_of_a_block_ < most_of_a_block && words() > most_words_of_small / 2) terms_of_a_block_ *= 2;
             is_small_ = words() <= most_words_of_small && *terms * terms_of_a_block_ <= most_comparisons_of_small;
             if (!is_small_) terms_of_a_block_ = least_of_a_block;
-            while (!is_small_ && terms_of_a_block_ < most_of_a_block && words() > most_words) terms_of_a_block_ *= 2;
+            const double by_blocks =
+                of_a_word * static_cast<double>(*elements) + of_a_word_before * static_cast<double>(*terms);
+            auto of_a_term = [&](int64_t block) {
+                return of_a_comparison * static_cast<double>(block) + by_blocks / static_cast<double>(block);
+            };
+            while (!is_small_ && terms_of_a_block_ < most_of_a_block &&
+                   of_a_term(2 * terms_of_a_block_) < of_a_term(terms_of_a_block_))
+                terms_of_a_block_ *= 2;
         }
         blocks_ = is_constant(num_terms_, 0) ? constant(i64, 1)
                                              : simplify((num_terms_ + (terms_of_a_block_ - 1)) / terms_of_a_block_);
     }
 
-    void declare() {
+    void declare_stages() {
         const Expr n = num_terms_, v = num_elements_;
         const Axis term = reduce_axis("u", n);
         if (!is_small_ || sorted_.size() > 1) declare_keys();
@@ -262,74 +228,7 @@ private:
 
     /// The number of the element for which a term counts, or the number of elements if there is none.
     Expr key_of(const Expr& term) const {
-        std::vector<Expr> conditions = own_conditions();
-        for (const Expr& condition : terms_.inside()) conditions.push_back(condition);
-        const Expr number = number_of(elements_, values_of(elements_));
-        const Expr found = select_unchecked(all_of(conditions), number, num_elements_);
-        return simplify(substitute(found, point_of(sorted_, term)));
-    }
-
-    /// Whether a term counts for the element with these values of its axes.
-    Expr counts_for(const Expr& term, const std::vector<Expr>& element) const {
-        std::vector<Expr> conditions = own_conditions();
-        const std::vector<Expr> values = values_of(elements_);
-        const Substitution at = point_of(sorted_, term);
-        for (Expr& condition : conditions) condition = substitute(condition, at);
-        for (size_t a = 0; a < values.size(); ++a) conditions.push_back(substitute(values[a], at) == element[a]);
-        return simplify(all_of(conditions));
-    }
-
-    /// Conditions that decide with the index alone whether a term counts.
-    std::vector<Expr> own_conditions() const {
-        std::vector<Expr> own;
-        for (const Expr& condition : terms_.conditions)
-            if (is_own(condition)) own.push_back(condition);
-        return own;
-    }
-    bool is_own(const Expr& condition) const {
-        for (const auto* axes : {&whole_.axes, &whole_.reduce_axes})
-            for (const Expr& axis : *axes)
-                if (contains(condition, axis) && !is_among(sorted_, axis)) return false;
-        return true;
-    }
-
-    std::vector<Expr> values_of(const std::vector<Expr>& axes) const {
-        std::vector<Expr> values;
-        for (const Expr& axis : axes) values.push_back(terms_.apply(axis));
-        return values;
-    }
-
-    /// The reduction over so many terms of its element, each named by its number among all, and over what chooses no
-    /// element. `counts`, if given: whether a term is the element's.
-    void reduce_terms(const Expr& length, const std::function<Expr(const Expr&)>& term_at,
-                      const std::function<Expr(const Expr&)>& counts) {
-        State& state = edit_.state;
-        StageDefinition& own = state.stages[reduction_].definition;
-        Variable position{.name = "t", .min = 0};
-        const Expr along = make_expr(Type::I64, position), term = term_at(along);
-        Substitution at = point_of(sorted_, term);
-        std::erase_if(at, [&](const auto& known) { return is_among(own.axes, known.first); });
-        std::vector<Expr> conditions, axes{along}, extents{simplify(length)};
-        for (const Expr& condition : terms_.conditions)
-            if (!is_own(condition)) conditions.push_back(condition);
-        Expr value = terms_.value;
-        if (!conditions.empty()) value = select_unchecked(all_of(conditions), value, own.reducer->identity[0]);
-        value = substitute(value, at);
-        if (counts) value = select_unchecked(counts(term), value, own.reducer->identity[0]);
-        Substitution operands{{own.reducer->left[0], own.accumulators[0]}, {own.reducer->right[0], simplify(value)}};
-        own.update = {contract(simplify(substitute(own.reducer->combined[0], operands)))};
-        for (const Expr& axis : own.reduce_axes)
-            if (!is_among(sorted_, axis)) {
-                axes.push_back(axis);
-                extents.push_back(extent_of(axis));
-            }
-        own.reduce_axes = axes;
-        own.reduce_extents = extents;
-        add_root_loops(state, reduction_, own.operation->shape);
-    }
-
-    void note(std::string_view text) {
-        edit_.state.notes.push_back(fmt::format("[{}] {}", edit_.step, fmt::format(fmt::runtime(text), whole_.name)));
+        return simplify(select_unchecked(counts_at(term), element_at(term), num_elements_));
     }
 
     int stage_of(const Tensor& tensor) const { return edit_.state.stage_of(tensor.operation().get()); }
@@ -410,16 +309,9 @@ private:
         edit_.state.loops[loop].bind_step = edit_.step;
     }
 
-    Edit& edit_;
-    int reduction_;
-    const StageDefinition whole_;
-    const Scattered& terms_;
-    std::vector<Expr> sorted_, elements_;  // axes that number the terms and the elements
-    Expr num_terms_, num_elements_;
     int64_t terms_of_a_block_ = most_of_a_block;
     bool is_small_ = false;
     Expr blocks_;
-    std::vector<Tensor> made_;
     Tensor key_, counts_, rank_, before_, before_chunk_, offsets_, order_;
 };
 

@@ -67,7 +67,11 @@ std::vector<ReadSite> reads_of(const StageDefinition& definition) {
     collect(definition.update, true);
     collect(definition.finish, false);
     collect(definition.place, false);
-    collect(definition.reduce_extents, false);
+    for (const Expr& extent : definition.reduce_extents) {
+        const bool is_of_a_term =
+            std::ranges::any_of(definition.reduce_axes, [&](const Expr& axis) { return contains(extent, axis); });
+        collect({extent}, is_of_a_term);
+    }
     return sites;
 }
 
@@ -135,9 +139,11 @@ std::vector<int> kernel_order(const State& state, std::source_location where) {
         for (const ReadSite& site : reads_of(state.stages[stage].definition))
             if (int producer = state.stage_of(site.read->operation.get()); producer >= 0) {
                 if (root_of(producer) != root_of(stage)) of_root.insert(root_of(producer));
-                for (int updates : updaters_of(state, producer)) of_root.insert(root_of(updates));
+                for (int updates : updaters_of(state, producer))
+                    if (root_of(updates) != root_of(stage)) of_root.insert(root_of(updates));
             }
-        if (int target = target_of(state, stage); target >= 0) of_root.insert(root_of(target));
+        if (int target = target_of(state, stage); target >= 0 && root_of(target) != root_of(stage))
+            of_root.insert(root_of(target));
     }
     std::vector<int> order;
     std::set<int> done;

@@ -102,6 +102,7 @@ Memory resolved_memory(const State& state, int stage) {
 Memory memory_inside(const State& state, int stage, int storage) {
     const StageRecord& record = state.stages[stage];
     if (record.memory != Memory::Auto && record.memory != Memory::Global) return record.memory;
+    if (!updaters_of(state, stage).empty()) return Memory::Shared;  // by any thread
     if (decides_lengths(state, stage)) return Memory::Registers;
     std::vector<int> makers = threads_below(state, stage, storage);
     if (all_threads_have(state, stage, makers)) return Memory::Registers;

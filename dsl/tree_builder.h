@@ -158,7 +158,7 @@ private:
     Stmt combine_leaf(int stage, int loop);
     Stmt finish_leaf(int stage, const std::vector<int>& bound = {}, const Substitution& results = {});
     Leaf finishing_leaf(int stage, const std::vector<Expr>& conditions);
-    Stmt update_target(int stage, std::vector<Expr> conditions);
+    Stmt update_target(int stage, std::vector<Expr> conditions, const Substitution& results);
     Expr lower(int stage, const Expr& expr, bool in_update = false);
     Expr inputs_loaded(const Expr& expr);
     Expr load(int stage, bool in_update, Type type, const Read& read);

@@ -7,6 +7,7 @@
 
 #include "dsl/walk.h"
 #include "schedules/choices.h"
+#include "schedules/listed_rows.h"
 #include "schedules/producers.h"
 #include "schedules/sorted_terms.h"
 #include "schedules/take_steps.h"
@@ -159,7 +160,11 @@ ScatteredWay scattered_way(int64_t terms, int64_t rows, int64_t width) {
     const double searched = v * n / 32 * of_a_search + several * n / 3 * warps * of_a_term;
     if (compared <= std::min(searched, of_sorting)) return ScatteredWay::Compared;
     const bool is_short = several < 0.5 || n / 3 <= most_in_series;
-    return n <= most_terms && is_short && searched < of_sorting ? ScatteredWay::Searched : ScatteredWay::Sorted;
+    if (n <= most_terms && is_short && searched < of_sorting) return ScatteredWay::Searched;
+    constexpr double clearly = 0.8;
+    const ScatteredSizes sizes{terms, rows, width};
+    return microseconds_to_list(sizes) < clearly * microseconds_to_sort(sizes) ? ScatteredWay::Listed
+                                                                               : ScatteredWay::Sorted;
 }
 
 void schedule_scattered_updates(Schedule& s, const Tensor& y, std::source_location where) {
@@ -190,7 +195,7 @@ bool schedule_scattered(Schedule& s, Stage stage, const std::vector<Tensor>& out
     const int64_t width = data.size() > 1 ? as_constant(s.extent(data.back())).value_or(some) : 1;
     for (size_t d = 0; d < std::max<size_t>(data.size(), 2) - 1 && d < data.size(); ++d)
         rows *= as_constant(s.extent(data[d])).value_or(some);
-    static const std::vector<std::string> ways{"compared", "searched", "sorted", "few_rows"};
+    static const std::vector<std::string> ways{"compared", "searched", "sorted", "listed", "few_rows"};
     const bool known = data.size() == 2 && as_constant(s.extent(data[0])) && as_constant(s.extent(data[1]));
     const ScatteredSizes sizes{terms, rows, width};
     const bool few_rows = known && are_few_rows(sizes, Combine::Workspace);
@@ -198,6 +203,9 @@ bool schedule_scattered(Schedule& s, Stage stage, const std::vector<Tensor>& out
     const std::string way = pick(s.name(stage), "terms", ways, by_rule);
     if (way == "searched" && known &&
         take_steps(s, stage, [&](Schedule& trial) { schedule_searched(trial, stage, terms, rows, width); }))
+        return true;
+    if (way == "listed" && known && terms > 0 &&
+        take_steps(s, stage, [&](Schedule& trial) { schedule_listed(trial, stage, terms, listed_tiles(sizes)); }))
         return true;
     if (way == "few_rows" && known && schedule_as_few_rows(s, stage, outputs, sizes)) return true;
     if (way == "compared" || (way == "searched" && by_rule != "sorted")) return false;

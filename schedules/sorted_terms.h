@@ -10,6 +10,9 @@ struct ScatteredSizes {
     int64_t terms = 0, rows = 0, width = 0;
 };
 
+/// What a large GPU takes to sort terms, beside adding them: the launches of up to eight kernels, ranks, and a table.
+double microseconds_to_sort(const ScatteredSizes& sizes);
+
 /// How threads divide the rows of what is sorted.
 struct SortedThreads {
     int64_t vector = 1;   ///< neighbours of a row that a thread has, at once

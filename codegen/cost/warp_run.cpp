@@ -110,8 +110,7 @@ private:
             return static_cast<int64_t>(std::ceil(all / std::max(blocks, 1.0)));
         }
         auto extent = evaluate_lanes(loop.extent, scope_);
-        if (!extent) return std::min(most_of(loop.extent), iterations_by_data);
-        if (extent->by_data) return iterations_by_data;
+        if (!extent || extent->by_data) return std::min(most_of(loop.extent), iterations_by_data);
         int64_t most = 0;
         for (int lane = 0; lane < warp_lanes; ++lane)
             if (active_[lane]) most = std::max(most, extent->of_lane[lane]);

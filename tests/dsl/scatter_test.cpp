@@ -108,6 +108,18 @@ TEST(AtomicParts, OfARoundedResultThatIsMoreThanTheSum) {
     EXPECT_FALSE(differs) << *differs << "\n" << s.to_string();
 }
 
+/// What fills the elements, the updates, and who reads them: in shared memory, in each iteration of a reader's loop.
+TEST(AtomicParts, MayStandWhereTheirElementsLive) {
+    RowSums p;
+    Schedule s({p.z}, target("sm_90a"));
+    auto [block, inside] = s.split(s.loops<1>(p.z)[0], 3, Tail::Mask);
+    s.rfactor(p.y, s.split(s.reduce(p.y), 8, Tail::Mask)[0], Combine::Atomic);
+    s.at(p.y, block);
+    EXPECT_EQ(s.tree().nests.size(), 1u);
+    EXPECT_NE(s.to_string().find("atomic y["), std::string::npos) << s.to_string();
+    expect_declared_values(s, p.bindings);
+}
+
 TEST(AtomicPartsErrors, OfRoundedElements) {
     RowSums p;
     Schedule s({p.z}, target("sm_90a"));
@@ -132,7 +144,9 @@ TEST(AtomicPartsErrors, NameWhatToDo) {
     Stage parts = s.rfactor(p.y, ko, Combine::Atomic);
     EXPECT_ERROR(s.rfactor(parts, ki, Combine::Atomic), "'y_partial' already updates the elements of 'y' atomically");
     EXPECT_ERROR(s.inline_stage(p.y), "inline_stage(y): its elements are made by atomic updates");
-    EXPECT_ERROR(s.at(p.y, s.loops<1>(p.z)[0]),
+    Schedule bound = s;
+    bound.bind(bound.data_loops(parts)[0], thread);
+    EXPECT_ERROR(bound.at(p.y, bound.loops<1>(p.z)[0]),
                  "'y' cannot stand under a loop or leave global memory: 'y_partial' updates");
     EXPECT_ERROR(s.at(p.z, s.data_loops(parts)[0]),
                  "'z' reads 'y', whose elements are complete only behind the kernel");
@@ -167,6 +181,24 @@ TEST(Scatter, SendsTermsToTheirElements) {
         s.bind(block, grid.x);
         s.bind(inside, thread);
         expect_declared_values(s, p.bindings);  // -1 and `rows` go nowhere
+    }
+}
+
+/// A part of a histogram lives in each block, which counts the terms that belong there.
+TEST(Scatter, UpdatesPartsThatLiveUnderALoop) {
+    Tensor ids = input("ids", i32, {50});
+    Axis r = reduce_axis("r", 50);
+    Tensor counts = compute("counts", {11}, [&](Expr i) { return sum(cast(i32, ids(r) == i), r); });
+    Tensor twice = compute("twice", {11}, [&](Expr i) { return counts(i) * 2; });
+    for (int64_t part : {1, 4, 11}) {
+        Schedule s({twice}, target("sm_90a"));
+        s.scatter(counts, Combine::Atomic);
+        auto [block, inside] = s.split(s.loops<1>(twice)[0], part, Tail::Mask);
+        s.bind(block, grid.x);
+        s.bind(inside, thread);
+        s.at(counts, block);
+        EXPECT_EQ(s.tree().nests.size(), 1u);
+        expect_declared_values(s, {.inputs = {{"ids", integers(i32, {50}, -1, 11, 1)}}, .sizes = {}, .scalars = {}});
     }
 }
 

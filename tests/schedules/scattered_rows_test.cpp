@@ -5,10 +5,12 @@
 
 #include <gmock/gmock.h>
 
+#include "dsl/declare_scatter.h"
 #include "ops/check.h"
 #include "schedules/array_operators.h"
 #include "schedules/choices.h"
 #include "schedules/choose.h"
+#include "schedules/listed_rows.h"
 #include "schedules/sorted_terms.h"
 #include "tests/ops/random_cases.h"
 #include "tests/support/expect_error.h"
@@ -18,7 +20,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// As "compared", "searched", "sorted", "few_rows" or "atomic" says, with what else is picked.
+/// As "compared", "searched", "listed", "sorted", "few_rows" or "atomic" says, with what else is picked.
 Schedule scheduled(const Declared& y, const Target& target, const std::string& way, Picks picks = {}) {
     Schedule s(y.outputs, target);
     const Tensor& gradient = y.outputs[0];
@@ -70,7 +72,7 @@ TW_ON_EACH_DEVICE(ScatteredRowsOfAnyShape);
 
 TEST_P(ScatteredRowsOfAnyShape, AddTheirTerms) {
     const Type types[] = {f32, bf16, f16};
-    for (const char* way : {"searched", "sorted", "atomic"})
+    for (const char* way : {"searched", "listed", "sorted", "atomic"})
         for (int round = 0; round < 20; ++round) {
             const int most = std::array{3, 40, 400}[static_cast<size_t>(between(0, 2))];
             const int64_t width = chance() ? 8 * between(1, 100) : between(1, 700);
@@ -107,6 +109,32 @@ TEST_P(ScatteredRowsOfAnyShape, MayHaveLargeTables) {
     }
 }
 
+/// By blocks of rows, in one kernel, to the same bits: sums and maxima, several lists one after another, popular rows,
+/// rows without terms, indices outside.
+TEST_P(ScatteredRowsOfAnyShape, MayBeListedByBlocks) {
+    for (int round = 0; round < 12; ++round) {
+        const int64_t terms = between(1, 900), rows = between(1, 90),
+                      width = chance() ? 4 * between(1, 90) : between(1, 200);
+        Tensor ids = input("ids", i32, {terms}), x = input("x", chance() ? f32 : bf16, {terms, width});
+        const Axis p = reduce_axis("p", terms), j = reduce_axis("j", width);
+        const Reduction reduction = chance() ? Reduction(sum) : Reduction(reduce_max);
+        const Tensor y = scatter("y", {rows, width}, reduction, {ids(p), j}, cast(f32, x(p, j)), {p, j});
+        Bindings launch = random_bindings({y}, static_cast<uint64_t>(width));
+        HostArray& index = launch.inputs["ids"] = some_ids(terms, rows);
+        if (chance())  // most of them one row's
+            for (int64_t t = 0; t < terms; t += between(1, 2))
+                reinterpret_cast<int32_t*>(index.bytes.data())[t] = static_cast<int32_t>(rows / 2);
+        ListedTiles tiles = listed_tiles({terms, rows, width});
+        tiles.terms = 256 * between(1, 2);
+        Schedule s({y}, device_target());
+        schedule_listed(s, s[y], terms, tiles);
+        SCOPED_TRACE(fmt::format("{}x{}x{}\n{}", terms, rows, width, s.trace_as_cpp()));
+        EXPECT_EQ(build(s).kernels().size(), 1u);
+        EXPECT_TRUE(s.deterministic());
+        expect_declared(s, launch);
+    }
+}
+
 TEST_P(ScatteredRowsOfAnyShape, MayBeEmpty) {
     for (const char* way : {"searched", "sorted", "few_rows", "atomic"}) {
         if (way == std::string("few_rows")) {
@@ -137,7 +165,9 @@ TEST(ScatteredRows, UpdatesOfAWarpAreNeighbours) {
 }
 
 TEST(ScatteredRows, FindTheirTermsByTheFewestInstructions) {
-    EXPECT_EQ(scattered_way(608, 43008, 512), ScatteredWay::Sorted);
+    EXPECT_EQ(scattered_way(608, 43008, 512), ScatteredWay::Listed);
+    EXPECT_EQ(scattered_way(3264, 12344, 376), ScatteredWay::Listed);
+    EXPECT_EQ(scattered_way(20833, 66, 165), ScatteredWay::Sorted);  // 300 terms of a row, one behind the other
     EXPECT_EQ(scattered_way(120, 30976, 6080), ScatteredWay::Searched);
     EXPECT_EQ(scattered_way(1, 65536, 65536), ScatteredWay::Searched);
     EXPECT_EQ(scattered_way(50, 9, 64), ScatteredWay::Searched);
