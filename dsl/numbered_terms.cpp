@@ -124,6 +124,7 @@ void NumberedTerms::reduce_terms(const std::vector<Expr>& along, const std::vect
             axes.push_back(axis);
             extents.push_back(extent_of(axis));
         }
+    own.terms_where.clear();  // keys and conditions have them
     own.reduce_axes = axes;
     own.reduce_extents = extents;
     add_root_loops(state, reduction_, own.operation->shape);

@@ -94,7 +94,8 @@ std::vector<Expr> Scattered::inside() const {
 std::optional<Scattered> scattered_terms(const StageDefinition& reduction) {
     std::optional<Scattered> terms = conditional_terms(reduction);
     if (!terms) return {};
-    std::vector<Expr> open;
+    // Which terms there are comes in front of what reads by their index.
+    std::vector<Expr> open = reduction.terms_where;
     for (const Expr& condition : terms->conditions)
         if (!solve(*terms, reduction, condition)) open.push_back(condition);
     if (terms->solved.empty()) return {};

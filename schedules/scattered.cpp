@@ -5,12 +5,15 @@
 #include <bit>
 #include <numeric>
 
+#include "dsl/stage.h"
 #include "dsl/walk.h"
 #include "schedules/choices.h"
 #include "schedules/listed_rows.h"
+#include "schedules/privatized_updates.h"
 #include "schedules/producers.h"
 #include "schedules/sorted_terms.h"
 #include "schedules/take_steps.h"
+#include "schedules/unit_product.h"
 
 namespace tw::schedules {
 namespace {
@@ -114,6 +117,17 @@ bool computes(const Schedule& s, const Stage& stage, const Tensor& y) try {
     return false;
 }
 
+/// Whether terms in any order give the same bits: whole numbers that are added, minima and maxima.
+bool has_exact_updates(const Schedule& s, const Stage& stage, const std::vector<Tensor>& outputs) {
+    for (const auto& operation : operations_of(outputs)) {
+        if (operation->is_input() || !computes(s, stage, Tensor(operation, 0))) continue;
+        const Reduce* reduction = only_reduction(operation->outputs[0].body);
+        const auto combine = reduction ? atomic_operation(*reduction->reducer) : std::nullopt;
+        return combine && (*combine != BinaryOp::Add || !is_float(reduction->values[0].type()));
+    }
+    return false;
+}
+
 /// By accumulators for each row, if steps allow it.
 bool schedule_as_few_rows(Schedule& s, Stage stage, const std::vector<Tensor>& outputs, const ScatteredSizes& sizes) {
     for (const auto& operation : operations_of(outputs)) {
@@ -195,12 +209,16 @@ bool schedule_scattered(Schedule& s, Stage stage, const std::vector<Tensor>& out
     const int64_t width = data.size() > 1 ? as_constant(s.extent(data.back())).value_or(some) : 1;
     for (size_t d = 0; d < std::max<size_t>(data.size(), 2) - 1 && d < data.size(); ++d)
         rows *= as_constant(s.extent(data[d])).value_or(some);
-    static const std::vector<std::string> ways{"compared", "searched", "sorted", "listed", "few_rows"};
+    static const std::vector<std::string> ways{"compared", "searched", "sorted", "listed", "privatized", "few_rows"};
     const bool known = data.size() == 2 && as_constant(s.extent(data[0])) && as_constant(s.extent(data[1]));
     const ScatteredSizes sizes{terms, rows, width};
     const bool few_rows = known && are_few_rows(sizes, Combine::Workspace);
-    const std::string by_rule = few_rows ? "few_rows" : ways[static_cast<size_t>(scattered_way(terms, rows, width))];
+    const bool privatized = !few_rows && may_be_privatized(s, stage) && has_exact_updates(s, stage, outputs);
+    const std::string by_rule = few_rows     ? "few_rows"
+                                : privatized ? "privatized"
+                                             : ways[static_cast<size_t>(scattered_way(terms, rows, width))];
     const std::string way = pick(s.name(stage), "terms", ways, by_rule);
+    if (way == "privatized" && schedule_privatized(s, stage)) return true;
     if (way == "searched" && known &&
         take_steps(s, stage, [&](Schedule& trial) { schedule_searched(trial, stage, terms, rows, width); }))
         return true;

@@ -59,7 +59,7 @@ std::vector<Expr> reshaped_indices(const std::vector<Expr>& at, const std::vecto
 Expr element(const Tensor& x, const std::vector<Expr>& at) { return x.read({at.begin(), at.end()}); }
 
 /// The place in memory of the element, counted in elements.
-Expr place_of(const std::vector<Expr>& at, const std::vector<int64_t>& shape) {
+Expr flat_place_of(const std::vector<Expr>& at, const std::vector<int64_t>& shape) {
     Expr place = integer(0);
     for (size_t d = 0; d < shape.size(); ++d) place = place * shape[d] + at[d];
     return simplify(place);
@@ -160,7 +160,7 @@ std::optional<Tensor> reshaped_from(const Operation& view) {
     const std::vector<Expr> expected = reshaped_indices(view.axes, *to, *from);
     const bool is_written_so = std::ranges::equal(
         read->indices, expected, [](const Expr& a, const Expr& b) { return equal(simplify(a), simplify(b)); });
-    if (!is_written_so && !equal(place_of(read->indices, *from), place_of(view.axes, *to))) return {};
+    if (!is_written_so && !equal(flat_place_of(read->indices, *from), flat_place_of(view.axes, *to))) return {};
     return Tensor(read->operation, read->output);
 }
 

@@ -117,6 +117,10 @@ def sums_along_time(t):
     return t["u"].cumsum(1)
 
 
+def histogram(bins):
+    return lambda t: torch.bincount(t["u"], minlength=bins)[:bins].int()
+
+
 def symmetric_part(t):
     return 0.5 * (t["u"] + t["u"].t())
 
@@ -233,6 +237,7 @@ def unknown_family(kernel):
         "best_expert": of(best_expert, best_expert_of_any),
         "quantised_groups": of(quantised_groups(last)),
         "moving_variance": of(moving_variance(last)),
+        "histogram": of(histogram(last)),
         "largest_of_segments": of(largest_of_segments(extents[1])),
         "cumulative_sums": Family(lambda t, s: t["u"].cumsum(-1), terms="u")}
     return families.get(name[1])

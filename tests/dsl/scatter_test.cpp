@@ -333,6 +333,22 @@ TEST(Scatter, FindsAnElementThatIsCast) {
     EXPECT_FALSE(Schedule({wide}, target("sm_90a")).scatters(wide)) << "a cast that wraps";
 }
 
+/// The last of several parts has fewer terms: none behind them is read.
+TEST(Scatter, FindsTermsOfPartsThatDoNotDivide) {
+    Tensor ids = input("ids", i32, {41}), x = input("x", f32, {41, 2});
+    Axis r = reduce_axis("r", 41);
+    Tensor d = compute("d", {7, 2}, [&](Expr i, Expr e) { return sum(select(ids(r) == i, x(r, e), 0.0), r); });
+    Bindings bindings{.inputs = {{"ids", integers(i32, {41}, -1, 8, 1)}, {"x", integers(f32, {41, 2}, -9, 9, 2)}},
+                      .sizes = {},
+                      .scalars = {}};
+    for (Combine combine : {Combine::Workspace, Combine::Search, Combine::Atomic}) {
+        Schedule s({d}, target("sm_90a"));
+        const Stage parts = s.rfactor(d, s.split(s.reduce(d), 16, Tail::Mask)[0]);
+        s.scatter(parts, combine);
+        expect_declared_values(s, bindings);
+    }
+}
+
 TEST(DeclaredScatter, CombinesInRowMajorOrder) {
     constexpr int64_t V = 6, P = 25, D = 3;
     Tensor ids = input("ids", i32, {P}), x = input("x", f32, {P, D});

@@ -56,6 +56,8 @@ std::vector<Tensor> softmax_between(int64_t groups, int64_t rows, int64_t column
 std::vector<Tensor> means_between(int64_t groups, int64_t rows, int64_t columns);
 /// Of x[series, times, channels]: what each channel has come to; f32
 std::vector<Tensor> sums_along_time(int64_t series, int64_t times, int64_t channels);
+/// How many of the numbers are 0, 1, ..
+std::vector<Tensor> histogram(int64_t numbers, int64_t bins);
 /// The largest element of each segment of rows, whose number each row has; f32
 std::vector<Tensor> largest_of_segments(int64_t rows, int64_t segments, int64_t columns);
 

@@ -55,6 +55,7 @@ const std::vector<Case> cases = {
     {"sums_along_time", [](Draw& d) { return sums_along_time(d(1, 3), d(1, 400), d(1, 40)); }},
     {"symmetric_part", [](Draw& d) { return symmetric_part(d(1, 2) == 1 ? d(1, 90) : 1088); }},
     {"gaussian_sums", [](Draw& d) { return gaussian_sums(d(1, 3, 1400), d(1, 2, 520)); }},
+    {"histogram", [](Draw& d) { return histogram(d(1, 2) == 1 ? d(1, 300) : d(32768, 50000), d(1, 300)); }},
     {"largest_of_segments", [](Draw& d) { return largest_of_segments(d(1, 300), d(1, 60), d(1, 20)); }},
     {"mean_within", [](Draw& d) { return mean_within(d(1, 40), d(1, 700)); }},
     {"mean_without_extremes", [](Draw& d) { return mean_without_extremes(d(1, 40), d(3, 700)); }},

@@ -115,6 +115,12 @@ std::vector<Tensor> gaussian_sums(int64_t queries, int64_t points) {
     })};
 }
 
+std::vector<Tensor> histogram(int64_t numbers, int64_t bins) {
+    Tensor u = input("u", i32, {numbers});
+    Axis k = reduce_axis("k", numbers);
+    return {compute("y", {bins}, [&](Expr b) { return sum(cast(i32, u(k) == b), k); })};
+}
+
 std::vector<Tensor> largest_of_segments(int64_t rows, int64_t segments, int64_t columns) {
     Tensor u = input("u", f32, {rows, columns}), ids = input("ids", i32, {rows});
     Axis r = reduce_axis("r", rows);

@@ -50,6 +50,7 @@ TW_UNKNOWN_KERNEL("unknown_means_between_128x512x1024", unknown::means_between(1
 TW_UNKNOWN_KERNEL("unknown_sums_along_time_32x2048x512", unknown::sums_along_time(32, 2048, 512), 32.0 * 2048 * 512);
 TW_UNKNOWN_KERNEL("unknown_symmetric_part_8192", unknown::symmetric_part(8192), 2.0 * 8192 * 8192);
 TW_UNKNOWN_KERNEL("unknown_gaussian_sums_32768x32768", unknown::gaussian_sums(32768, 32768), 4.0 * 32768 * 32768);
+TW_UNKNOWN_KERNEL("unknown_histogram_16777216x256", unknown::histogram(16777216, 256), 16777216.0);
 TW_UNKNOWN_KERNEL("unknown_largest_of_segments_65536x1000x128", unknown::largest_of_segments(65536, 1000, 128),
                   65536.0 * 128);
 TW_UNKNOWN_KERNEL("unknown_mean_within_16384x4096", unknown::mean_within(16384, 4096), 4.0 * 16384 * 4096);
