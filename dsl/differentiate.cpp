@@ -12,6 +12,7 @@
 #include "dsl/adjoints.h"
 #include "dsl/check_gradient_rules.h"
 #include "dsl/check_sizes.h"
+#include "dsl/joint_gradient.h"
 #include "dsl/simplify.h"
 #include "dsl/stage.h"
 #include "dsl/zero_sums.h"
@@ -62,7 +63,7 @@ public:
     Differentiation(const Tensor& output, const Tensor& adjoint, const std::vector<Tensor>& inputs,
                     std::source_location where)
         : where_(where), names_(names_of_outer ? *names_of_outer : own_names_) {
-        auto operations = operations_of({output});
+        auto operations = operations_with_rules(output);
         for (const auto& operation : operations) names_.insert(operation->name);
         mark_needed(operations, inputs);
         given_[key_of(output)] = adjoint;

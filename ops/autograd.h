@@ -18,7 +18,8 @@
 
 namespace tw::nn {
 
-struct MadeAgain;  // tape/made_again.h
+struct MadeAgain;     // tape/made_again.h
+struct FunctionCall;  // tape/function_call.h
 
 /// Of the gradient of a view: that of what it is of (tape/memory_views.h).
 using ViewGradient = std::function<Tensor(const Tensor& gradient)>;
@@ -43,7 +44,7 @@ private:
 };
 
 /// One recorded call. Released by backward(). Without an operation: gradients that a captured step may differentiate,
-/// what is made again, and views in the memory of their one input.
+/// what is made again, functions with gradients of their own, and views in the memory of their one input.
 struct Node {
     std::shared_ptr<const OperatorState> operation;
     std::vector<Tensor> inputs;
@@ -52,6 +53,8 @@ struct Node {
     uint64_t number = next_number();        ///< later calls have greater ones
     std::shared_ptr<MadeAgain> again = {};  ///< of checkpoint(): backward() calls that, and goes along its tape
     ViewGradient gradient_of_view = {};     ///< of a view
+    std::shared_ptr<const FunctionCall> function = {};  ///< of Function, that this is a result of
+    size_t result = 0;                                  ///< its number among these
     static uint64_t next_number();
     ~Node();  ///< of a tape of any length, on no deeper stack
 };

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "dsl/differentiate.h"
+#include "dsl/joint_gradient.h"
 #include "ops/backend.h"
 #include "ops/tape/memory_views.h"
 #include "ops/tape/tape.h"
@@ -143,7 +143,7 @@ std::vector<tw::Tensor> Capture::overwrite(const std::vector<Tensor>& tensors, c
 std::vector<Tensor> Capture::gradients_of(const Tensor& loss, const std::vector<Tensor>& leaves,
                                           std::source_location where) {
     std::vector<tw::Tensor> symbols;
-    const auto operations = operations_of({loss.symbol()});
+    const auto operations = operations_with_rules(loss.symbol());
     for (const Tensor& leaf : leaves) {
         symbols.push_back(symbol_of(leaf));
         user_check(std::ranges::find(operations, symbols.back().operation()) != operations.end(), where,

@@ -30,6 +30,13 @@ std::optional<std::vector<int64_t>> shape_of_all(const std::vector<int64_t>& fro
     return shape;
 }
 
+/// The shape whose -1 are extents of x, where x has one.
+std::vector<int64_t> with_extents_of(const std::vector<int64_t>& x, std::vector<int64_t> shape) {
+    for (size_t back = 1; back <= std::min(x.size(), shape.size()); ++back)
+        if (int64_t& extent = shape[shape.size() - back]; extent == -1) extent = x[x.size() - back];
+    return shape;
+}
+
 /// Whether elements are in rows as before. Not so of what permute() refuses.
 bool keeps_order(const std::vector<int64_t>& extents, const std::vector<int>& order) {
     std::vector<int> all(extents.size()), wide;
@@ -96,7 +103,8 @@ Tensor permute(const Tensor& x, const std::vector<int>& order, std::source_locat
 }
 
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end, int64_t step, std::source_location where) {
-    user_check(step > 0, where, "slice of '{}': the step is {}; give 1 or more", x.name(), step);
+    user_check(step > 0, where, "slice of '{}': the step is {}; give 1 or more, and turn what it makes by flip()",
+               x.name(), step);
     const Tensor whole = slice(x, dimension_of("slice", x.shape(), dim, where), begin, end, where);
     if (step == 1) return whole;
     const size_t d = static_cast<size_t>(dimension_of("slice", x.shape(), dim, where));
@@ -112,6 +120,35 @@ Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end, int64_t step,
     })({whole}, where);
 }
 
+Tensor select(const Tensor& x, int dim, int64_t index, std::source_location where) {
+    const int along = dimension_of("select", x.shape(), dim, where);
+    const int64_t extent = x.shape()[static_cast<size_t>(along)], place = index < 0 ? index + extent : index;
+    user_check(place >= 0 && place < extent, where,
+               "select of '{}' {}: there is no place {} along dimension {}; write one from {} to {}", x.name(),
+               shape_text(x.shape()), index, along, -extent, extent - 1);
+    return squeeze(slice(x, along, place, place + 1, where), along, where);
+}
+
+Tensor flip(const Tensor& x, const std::vector<int>& dims, std::source_location where) {
+    std::vector<size_t> turned;
+    for (const int dim : dims) {
+        const auto d = static_cast<size_t>(dimension_of("flip", x.shape(), dim, where));
+        user_check(std::ranges::count(turned, d) == 0, where, "flip: dimension {} is named twice; name each once", d);
+        turned.push_back(d);
+    }
+    std::ranges::sort(turned);
+    std::erase_if(turned, [&](size_t d) { return x.shape()[d] <= 1; });
+    if (turned.empty()) return reshape(x, x.shape(), where);
+    return operator_with("flip", fmt::format("{}", turned), [turned](const std::vector<tw::Tensor>& in) {
+        const std::vector<int64_t> shape = extents_of(in[0]);
+        return compute("flipped", {shape.begin(), shape.end()}, [&](const std::vector<Expr>& at) {
+            std::vector<Operand> places(at.begin(), at.end());
+            for (const size_t d : turned) places[d] = shape[d] - 1 - at[d];
+            return in[0].read(places);
+        });
+    })({x}, where);
+}
+
 Tensor transpose(const Tensor& x, int a, int b, std::source_location where) {
     std::vector<int> order(x.shape().size());
     std::iota(order.begin(), order.end(), 0);
@@ -120,7 +157,11 @@ Tensor transpose(const Tensor& x, int a, int b, std::source_location where) {
     return permute(x, order, where);
 }
 
-Tensor broadcast_to(const Tensor& x, const std::vector<int64_t>& shape, std::source_location where) {
+Tensor broadcast_to(const Tensor& x, const std::vector<int64_t>& asked, std::source_location where) {
+    const std::vector<int64_t> shape = with_extents_of(x.shape(), asked);
+    user_check(std::ranges::all_of(shape, [](int64_t extent) { return extent >= 0; }), where,
+               "broadcast_to: x is {}, the shape {}; -1 stands for an extent that x has, others are not negative",
+               shape_text(x.shape()), shape_text(asked));
     user_check(x.shape().size() <= shape.size() && broadcast_shape("broadcast_to", x.shape(), shape, where) == shape,
                where, "broadcast_to: x is {}, the shape {}; extents of x that are not 1 have to stay",
                shape_text(x.shape()), shape_text(shape));

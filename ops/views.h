@@ -24,10 +24,15 @@ Tensor permute(const Tensor& x, const std::vector<int>& order, TW_HERE);
 /// Every `step`-th element of that slice, from its first one on. Throws Error as slice(), and if the step is not
 /// positive.
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end, int64_t step, TW_HERE);
+/// The elements at one place of a dimension, which the result does not have; negative places count from the end. Throws
+/// Error where there is no such place.
+Tensor select(const Tensor& x, int dim, int64_t index, TW_HERE);
+/// The elements in the opposite order along these dimensions. Throws Error if one is named twice.
+Tensor flip(const Tensor& x, const std::vector<int>& dims, TW_HERE);
 /// Dimensions a and b exchanged.
 Tensor transpose(const Tensor& x, int a, int b, TW_HERE);
 /// x in a shape of which its own is a part: extents of 1, and dimensions that it lacks in front, are repeated. The
-/// gradient is summed over these. Throws Error with both where they do not fit.
+/// gradient is summed over these. An extent of -1 is that of x. Throws Error with both where they do not fit.
 Tensor broadcast_to(const Tensor& x, const std::vector<int64_t>& shape, TW_HERE);
 /// Without a dimension, whose extent is 1. Throws Error if it is not.
 Tensor squeeze(const Tensor& x, int dim, TW_HERE);

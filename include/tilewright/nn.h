@@ -8,6 +8,7 @@
 #include "ops/comparisons.h"
 #include "ops/convolution.h"
 #include "ops/elementwise.h"
+#include "ops/function.h"
 #include "ops/joining.h"
 #include "ops/layers.h"
 #include "ops/modules/dropout.h"

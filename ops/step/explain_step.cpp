@@ -124,6 +124,10 @@ std::vector<KernelCost> kernel_costs(const StepPlan& plan) {
             cost.group = g;
             cost.operations = plan.groups[g].operations;
             cost.scopes = plan.groups[g].scopes;
+            if (const auto& memory = plan.groups[g].memory) {
+                cost.name += memory->is_copy ? " (copy node)" : " (fill node)";
+                cost.why = "a node of the graph that needs no kernel, as memory_nodes asks";
+            }
             costs.push_back(std::move(cost));
         }
     }

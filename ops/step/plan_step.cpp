@@ -7,6 +7,7 @@
 #include "ops/step/order_for_memory.h"
 #include "ops/step/plan_access.h"
 #include "ops/step/step_hazards.h"
+#include "ops/step/step_memory_work.h"
 #include "ops/step/step_plan.h"
 #include "support/error.h"
 
@@ -76,6 +77,8 @@ public:
         for (const StepRegion& region : graph.regions)
             regions_of_plan_.push_back({values_of(region.inside), values_of(region.results)});
         plan_ = std::move(assembled.plan);
+        if (options_.memory_nodes)
+            for (StepGroup& group : plan_.groups) group.memory = memory_work_of(group);
         plan_.refused = std::move(refused);
         plan_.rounded = std::move(rounded_);
         plan_.simplified = std::move(simplified_);

@@ -23,7 +23,7 @@ PlannedStep::PlannedStep(StepPlan plan, std::shared_ptr<Device> device, const st
     std::vector<Program> programs;
     std::map<const Selection*, size_t> places;
     for (const StepGroup& group : plan_.groups)
-        if (places.try_emplace(group.selection.get(), programs.size()).second)
+        if (!group.memory && places.try_emplace(group.selection.get(), programs.size()).second)
             programs.push_back(group.selection->program);
     prepare(Executable::load(std::move(programs), device_), places);
     order_launches();
@@ -65,6 +65,10 @@ void PlannedStep::prepare(const std::vector<Executable>& executables,
                           const std::map<const Selection*, size_t>& places) {
     for (const StepGroup& group : plan_.groups) {
         first_launches_.push_back(launches_.size());
+        if (group.memory) {
+            launches_.push_back(memory_launch(group));
+            continue;
+        }
         const Executable& executable = executables[places.at(group.selection.get())];
         const Tree& tree = executable.program().tree();
         Arguments arguments;
@@ -80,6 +84,16 @@ void PlannedStep::prepare(const std::vector<Executable>& executables,
         std::ranges::move(executable.prepare(arguments), std::back_inserter(launches_));
     }
     first_launches_.push_back(launches_.size());
+}
+
+Launch PlannedStep::memory_launch(const StepGroup& group) const {
+    const auto memory = [&](int value) {
+        const auto v = static_cast<size_t>(value);
+        return buffers_[v].view(0, plan_.values[v].bytes, plan_.values[v].name);
+    };
+    const Buffer to = memory(group.writes[0]);
+    return group.memory->is_copy ? device_->prepare_copy(to, memory(group.reads[0]))
+                                 : device_->prepare_fill(to, group.memory->element);
 }
 
 /// By addresses, not by names: values for which the caller has given the same memory conflict, too.

@@ -62,6 +62,7 @@ public:
 private:
     void find_memory(const std::map<std::string, Buffer>& given, std::source_location where);
     void prepare(const std::vector<Executable>& executables, const std::map<const Selection*, size_t>& places);
+    Launch memory_launch(const StepGroup& group) const;
     void order_launches();
     std::vector<StepAccess> accesses_of_memory(const StepGroup& group) const;
     Buffer in_arena(int64_t offset, int64_t bytes, const std::string& name) const;

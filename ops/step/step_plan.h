@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <source_location>
 #include <string>
 #include <string_view>
@@ -48,6 +49,12 @@ struct StepWorkspace {
     bool is_counter = false;        ///< it must be zero before the first step, and has memory of its own
 };
 
+/// What a group does without a kernel.
+struct StepMemoryWork {
+    bool is_copy = false;            ///< of the bytes that it reads
+    std::vector<std::byte> element;  ///< else of these, 1, 2 or 4, into all that it writes
+};
+
 struct StepGroup {
     schedules::Declared declared;                ///< over inputs alone; groups that are equal have equal ones
     std::shared_ptr<const Selection> selection;  ///< its kernels; equal groups share them
@@ -61,6 +68,7 @@ struct StepGroup {
     std::vector<StepWorkspace> workspaces;       ///< one for each of the program's
     std::vector<int> after;  ///< groups that must have ended, none that another one of them waits for
     int again_of = -1;       ///< the group that it repeats, to make its values again; -1: none
+    std::optional<StepMemoryWork> memory = {};  ///< in the place of its kernel, as StepOptions::memory_nodes asks
 };
 
 struct StepPlan {
@@ -103,6 +111,10 @@ struct StepOptions {
     /// Kernels of few blocks run beside others that they have nothing to do with (step_branches.h); else all run one
     /// behind the other.
     bool branches = true;
+    /// Groups that copy an input whole, or set a result to a constant, are nodes of the graph that copy and set memory
+    /// (step_memory_work.h), and no kernels. Such a node ends before what waits for it starts, where kernels in a chain
+    /// start early.
+    bool memory_nodes = false;
     /// Operations are scheduled together where that is faster; else each is a group by itself, whose results can be
     /// looked at.
     bool join = true;

@@ -40,6 +40,7 @@ std::string group_text(const StepPlan& plan, size_t index) {
     std::string text = fmt::format("group {}: {}\n", index, fmt::join(group.operations, ", "));
     std::vector<std::string> kernels, read;
     for (const codegen::KernelText& kernel : group.selection->program.kernels()) kernels.push_back(kernel.name);
+    if (group.memory) kernels = {group.memory->is_copy ? "none, a copy of memory" : "none, a fill of memory"};
     for (int value : group.reads) read.push_back(value_text(plan, value));
     text += fmt::format("    kernels  {}, {:.2f} us, {}\n", fmt::join(kernels, ", "), group.seconds * 1e6,
                         group.selection->why);

@@ -6,6 +6,7 @@
 #include "ops/capture.h"
 #include "ops/elementwise.h"
 #include "ops/operator.h"
+#include "ops/tape/function_call.h"
 #include "ops/tape/made_again.h"
 #include "ops/tape/tape.h"
 #include "schedules/choose_in_place.h"
@@ -54,6 +55,17 @@ void go_back_again(const std::vector<Tensor>& outputs, Adjoints& adjoints) {
     go_back(again.computed, adjoints);
 }
 
+/// Gradients of what the results of one call of a function are made of, as views, to which nothing is added in place:
+/// who made them may have kept them.
+std::vector<Tensor> through_function(const std::vector<Tensor>& outputs, Adjoints& adjoints) {
+    std::vector<Tensor> parts = FunctionCall::gradients_of_results(
+        outputs, [&](const Tensor& output) { return adjoints.extract(Tape::id(output)).mapped(); });
+    for (Tensor& part : parts)
+        if (part.defined())
+            part = Tape::in_memory_of(part, part.data().view(0, part.data().bytes()), part.shape(), part.name());
+    return parts;
+}
+
 /// From the last one of these on, whose adjoint is there, to all that they are made of. By kernels of each call in
 /// turn.
 void go_back(const std::vector<Tensor>& computed, Adjoints& adjoints) {
@@ -63,14 +75,16 @@ void go_back(const std::vector<Tensor>& computed, Adjoints& adjoints) {
         const auto own = adjoints.find(Tape::id(*output));
         const Tensor adjoint = own->second = Tape::finished(*output, own->second);
         const bool is_frozen = std::ranges::none_of(node.inputs, &Tensor::requires_grad);  // since
-        if (node.again && !is_frozen) {
-            const std::vector<Tensor>& outputs = of_calls.at(node.again.get());
-            if (outputs[0].same(*output)) go_back_again(outputs, adjoints);
+        const void* call = is_frozen ? nullptr : call_of(node);
+        if (call && !of_calls.at(call)[0].same(*output)) continue;  // with the first of its results
+        if (node.again && call) {
+            go_back_again(of_calls.at(call), adjoints);
             continue;
         }
-        adjoints.erase(own);
+        if (!call) adjoints.erase(own);
         if (is_frozen) continue;
-        const std::vector<Tensor> parts = node.gradient_of_view
+        const std::vector<Tensor> parts = call ? through_function(of_calls.at(call), adjoints)
+                                          : node.gradient_of_view
                                               ? std::vector{node.gradient_of_view(adjoint)}
                                               : node.operation->gradients_of(node.inputs, adjoint.data(), node.where);
         for (size_t i = 0; i < parts.size(); ++i) {

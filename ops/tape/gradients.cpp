@@ -6,6 +6,7 @@
 #include "ops/capture.h"
 #include "ops/elementwise.h"
 #include "ops/operator.h"
+#include "ops/tape/function_call.h"
 #include "ops/tape/made_again.h"
 #include "ops/tape/tape.h"
 #include "support/error.h"
@@ -55,9 +56,10 @@ void go_back_to(const Ids& asked, const std::vector<Tensor>& computed, Adjoints&
         adjoint = Tape::finished(*output, adjoint);
         if (!between.contains(Tape::id(*output))) continue;
         const Node& node = *output->creator();
+        const void* call = call_of(node);
+        if (call && !of_calls.at(call)[0].same(*output)) continue;  // with the first of its results
         if (node.again) {
-            const std::vector<Tensor>& outputs = of_calls.at(node.again.get());
-            if (!outputs[0].same(*output)) continue;
+            const std::vector<Tensor>& outputs = of_calls.at(call);
             const ResultsAgain again = made_again(outputs, "gradients");
             for (size_t k = 0; k < outputs.size(); ++k) {
                 const Tensor given = adjoints.at(Tape::id(outputs[k]));
@@ -69,13 +71,17 @@ void go_back_to(const Ids& asked, const std::vector<Tensor>& computed, Adjoints&
             for (const Tensor& tensor : again.computed) adjoints.erase(Tape::id(tensor));
             continue;
         }
-        std::vector<Tensor> operands = node.inputs;
+        std::vector<Tensor> operands = node.inputs, through_function;
         operands.push_back(adjoint);
+        if (node.function)
+            through_function = FunctionCall::gradients_of_results(
+                of_calls.at(call), [&](const Tensor& each) { return adjoints.at(Tape::id(each)); });
         for (size_t i = 0; i < node.inputs.size(); ++i) {
             const void* id = Tape::id(node.inputs[i]);
             if (!node.inputs[i].requires_grad() || !towards.contains(id)) continue;
-            const Tensor part = node.gradient_of_view ? node.gradient_of_view(adjoint)
-                                                      : derivative_of(node.operation, i)(operands, node.where);
+            const Tensor part = node.function           ? through_function[i]
+                                : node.gradient_of_view ? node.gradient_of_view(adjoint)
+                                                        : derivative_of(node.operation, i)(operands, node.where);
             auto [place, first] = adjoints.emplace(id, part);
             if (!first) place->second = add(place->second, part, node.where);
         }

@@ -110,10 +110,14 @@ ResultsAgain made_again(const std::vector<Tensor>& outputs, const char* who) {
     return again;
 }
 
-std::map<const MadeAgain*, std::vector<Tensor>> results_of_calls(const std::vector<Tensor>& computed) {
-    std::map<const MadeAgain*, std::vector<Tensor>> results;
+const void* call_of(const Node& node) {
+    return node.again ? static_cast<const void*>(node.again.get()) : node.function.get();
+}
+
+std::map<const void*, std::vector<Tensor>> results_of_calls(const std::vector<Tensor>& computed) {
+    std::map<const void*, std::vector<Tensor>> results;
     for (const Tensor& output : computed)
-        if (output.creator()->again) results[output.creator()->again.get()].push_back(output);
+        if (const void* call = call_of(*output.creator())) results[call].push_back(output);
     return results;
 }
 

@@ -43,7 +43,10 @@ struct ResultsAgain {
 /// results are of other tensors than before, but for frozen ones, or of other shapes.
 ResultsAgain made_again(const std::vector<Tensor>& outputs, const char* who);
 
-/// Those of these computed tensors that are results of checkpoints, by call, in their order.
-std::map<const MadeAgain*, std::vector<Tensor>> results_of_calls(const std::vector<Tensor>& computed);
+/// Of a result of a checkpoint or of a function with a gradient of its own: what tells its call from others. nullptr of
+/// all else.
+const void* call_of(const Node& node);
+/// Those of these computed tensors that are results of such calls, by call, in their order.
+std::map<const void*, std::vector<Tensor>> results_of_calls(const std::vector<Tensor>& computed);
 
 }  // namespace tw::nn

@@ -139,6 +139,7 @@ void Tape::release(const std::vector<Tensor>& computed) {
     for (const Tensor& output : computed) {
         output.creator()->inputs.clear();
         output.creator()->again = nullptr;
+        output.creator()->function = nullptr;
         output.creator()->released = true;
     }
 }

@@ -88,6 +88,32 @@ struct KernelNodeParams {
 };
 static_assert(sizeof(KernelNodeParams) == 72);
 
+/// CUDA_MEMCPY3D_v2, of whose ends each is of one kind of memory.
+struct MemcpyEnd {
+    size_t x_bytes, y, z, level;
+    int kind;
+    void* host;
+    DevicePointer device;
+    void* array;
+    void* reserved;
+    size_t pitch, height;
+};
+struct MemcpyParams {
+    MemcpyEnd from, to;
+    size_t width_bytes, height, depth;
+};
+static_assert(sizeof(MemcpyParams) == 200);
+constexpr int MemoryOfDevice = 2;  // CU_MEMORYTYPE_DEVICE
+
+/// CUDA_MEMSET_NODE_PARAMS
+struct MemsetParams {
+    DevicePointer to;
+    size_t pitch;
+    unsigned value, element_bytes;
+    size_t width, height;  // elements, rows
+};
+static_assert(sizeof(MemsetParams) == 40);
+
 /// CUlaunchAttribute
 struct LaunchAttribute {
     int id;

@@ -46,6 +46,8 @@ void visit_driver(DriverTable& call, Visit visit) {
     visit(call.mem_free_host, "cuMemFreeHost");
     visit(call.pointer_get_attribute, "cuPointerGetAttribute", Optional);
     visit(call.memset_d8_async, "cuMemsetD8Async");
+    visit(call.memset_d16_async, "cuMemsetD16Async");
+    visit(call.memset_d32_async, "cuMemsetD32Async");
     visit(call.stream_create, "cuStreamCreate");
     visit(call.stream_destroy, "cuStreamDestroy_v2");
     visit(call.stream_synchronize, "cuStreamSynchronize");
@@ -64,6 +66,8 @@ void visit_driver(DriverTable& call, Visit visit) {
     visit(call.graph_create, "cuGraphCreate");
     visit(call.graph_destroy, "cuGraphDestroy");
     visit(call.graph_add_kernel_node, "cuGraphAddKernelNode_v2");
+    visit(call.graph_add_memcpy_node, "cuGraphAddMemcpyNode");
+    visit(call.graph_add_memset_node, "cuGraphAddMemsetNode");
     visit(call.graph_add_dependencies, "cuGraphAddDependencies_v2", Optional);
     visit(call.graph_instantiate, "cuGraphInstantiateWithFlags");
     visit(call.graph_exec_kernel_node_set_params, "cuGraphExecKernelNodeSetParams_v2");

@@ -85,6 +85,8 @@ struct DriverTable {
     cuda::Result (*mem_free_host)(void* pointer);
     cuda::Result (*pointer_get_attribute)(void* value, int attribute, cuda::DevicePointer);  // optional
     cuda::Result (*memset_d8_async)(cuda::DevicePointer, unsigned char value, size_t bytes, cuda::StreamHandle);
+    cuda::Result (*memset_d16_async)(cuda::DevicePointer, unsigned short value, size_t elements, cuda::StreamHandle);
+    cuda::Result (*memset_d32_async)(cuda::DevicePointer, unsigned value, size_t elements, cuda::StreamHandle);
     cuda::Result (*stream_create)(cuda::StreamHandle*, unsigned flags);
     cuda::Result (*stream_destroy)(cuda::StreamHandle);  // _v2
     cuda::Result (*stream_synchronize)(cuda::StreamHandle);
@@ -114,6 +116,10 @@ struct DriverTable {
     cuda::Result (*graph_destroy)(cuda::GraphHandle);
     cuda::Result (*graph_add_kernel_node)(cuda::GraphNode*, cuda::GraphHandle, const cuda::GraphNode* dependencies,
                                           size_t num_dependencies, const cuda::KernelNodeParams*);  // _v2
+    cuda::Result (*graph_add_memcpy_node)(cuda::GraphNode*, cuda::GraphHandle, const cuda::GraphNode* dependencies,
+                                          size_t num_dependencies, const cuda::MemcpyParams*, cuda::Context);
+    cuda::Result (*graph_add_memset_node)(cuda::GraphNode*, cuda::GraphHandle, const cuda::GraphNode* dependencies,
+                                          size_t num_dependencies, const cuda::MemsetParams*, cuda::Context);
     cuda::Result (*graph_add_dependencies)(cuda::GraphHandle, const cuda::GraphNode* from, const cuda::GraphNode* to,
                                            const cuda::GraphEdge*, size_t count);  // _v2, optional, 12.3
     cuda::Result (*graph_instantiate)(cuda::GraphExec*, cuda::GraphHandle, unsigned long long flags);  // WithFlags

@@ -167,6 +167,20 @@ public:
         wait_for_others();
     }
 
+    void fill_later(uint64_t to, uint32_t pattern, int64_t element_bytes, int64_t bytes, void* stream) override {
+        enter();
+        ++submitted_;
+        const auto elements = size_t(bytes / element_bytes);
+        const cuda::StreamHandle handle = as_stream(stream);
+        if (element_bytes == 1)
+            check(call_.memset_d8_async(to, static_cast<unsigned char>(pattern), elements, handle), "cuMemsetD8Async");
+        else if (element_bytes == 2)
+            check(call_.memset_d16_async(to, static_cast<unsigned short>(pattern), elements, handle),
+                  "cuMemsetD16Async");
+        else
+            check(call_.memset_d32_async(to, pattern, elements, handle), "cuMemsetD32Async");
+    }
+
     void* default_stream_handle() override { return stream_; }
 
     void* make_stream() override {
@@ -312,7 +326,8 @@ public:
         graph->launches = std::move(launches);
         graph->after = std::move(after);
         check(call_.graph_create(&graph->graph, 0), "cuGraphCreate");
-        const auto [result, what, entry] = add_nodes(call_, *graph, [this](auto& one) { return can_start_early(one); });
+        const auto [result, what, entry] =
+            add_nodes(call_, *graph, context_, [this](auto& one) { return can_start_early(one); });
         check(result, what, entry);
         check(call_.graph_instantiate(&graph->exec, graph->graph, 0), "cuGraphInstantiate");
         return graph;
@@ -329,8 +344,12 @@ public:
     void run_graph(Graph::State& state, void* stream) override {
         enter();
         auto& graph = static_cast<CudaGraph&>(state);
-        if (!state.launches.empty())
-            last_entry_ = static_cast<const CudaKernel&>(*state.launches.back().kernel().state()).interned_entry;
+        for (auto launch = state.launches.rbegin(); launch != state.launches.rend(); ++launch) {
+            const Kernel::State& kernel = *launch->kernel().state();
+            if (kernel.is_memory_work) continue;
+            last_entry_ = static_cast<const CudaKernel&>(kernel).interned_entry;
+            break;
+        }
         ++submitted_;
         check(call_.graph_launch(graph.exec, as_stream(stream)), "cuGraphLaunch");
     }

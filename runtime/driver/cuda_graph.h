@@ -46,16 +46,17 @@ struct DriverAnswer {
     std::string subject = {};
 };
 
-/// A node for each launch that is not empty, with edges as `after` says; what waits for an empty one waits for what
-/// that waits for. Stops at the first call that fails.
+/// A node for each launch that is not empty, of the context's memory where it has no kernel, with edges as `after`
+/// says; what waits for an empty one waits for what that waits for. Stops at the first call that fails.
 ///
-/// A node with one node in front of it whose kernel `starts_early` gets a programmatic edge: it may start when all
-/// blocks of that one allow it, and itself waits by griddepcontrol.wait, before it touches memory, until that one has
-/// ended. All other edges are full: a node starts when all in front of it have ended. Either way what a node does to
-/// memory comes after the end of each node in front of it; and since all threads of a kernel that starts early wait
-/// before they end, the end of a node comes after the ends of those in front of it, too. So along any path of edges the
-/// last node's accesses come after the end of the first one, and a path orders two nodes whatever its edges are.
-DriverAnswer add_nodes(const DriverTable& call, CudaGraph& graph,
+/// A node with one node in front of it, a kernel's, whose kernel `starts_early` gets a programmatic edge: it may start
+/// when all blocks of that one allow it, and itself waits by griddepcontrol.wait, before it touches memory, until that
+/// one has ended. All other edges are full: a node starts when all in front of it have ended. Either way what a node
+/// does to memory comes after the end of each node in front of it; and since all threads of a kernel that starts early
+/// wait before they end, the end of a node comes after the ends of those in front of it, too. So along any path of
+/// edges the last node's accesses come after the end of the first one, and a path orders two nodes whatever its edges
+/// are.
+DriverAnswer add_nodes(const DriverTable& call, CudaGraph& graph, cuda::Context context,
                        const std::function<bool(const Launch&)>& starts_early);
 
 }  // namespace tw

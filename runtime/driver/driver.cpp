@@ -235,13 +235,13 @@ void ArgumentBlock::set_buffer(size_t index, const Buffer& buffer) {
 void Launch::run(std::source_location where) const {
     Device& device = *kernel_.state()->device;
     NoHostAccess::check_work(device, "kernel", kernel_.entry(), "launched", where);
-    if (!empty()) device.launch(*this, device.default_stream_handle());
+    if (!empty()) device.submit(*this, device.default_stream_handle());
 }
 
 void Launch::run(const Stream& stream, std::source_location where) const {
     Device& device = *kernel_.state()->device;
     NoHostAccess::check_work(device, "kernel", kernel_.entry(), "launched", where);
-    if (!empty()) device.launch(*this, stream.state_->handle);
+    if (!empty()) device.submit(*this, stream.state_->handle);
 }
 
 void Launch::set(size_t index, const Argument& argument) {
@@ -285,6 +285,10 @@ void Graph::update(size_t index, const Launch& launch) const {
     if (now.kernel().state() != launch.kernel().state())
         throw_error(LaunchError, "graph.update({}): launch {} is of kernel '{}', not of '{}'", index, index,
                     now.kernel().entry(), launch.kernel().entry());
+    if (now.kernel().state()->is_memory_work)
+        throw_error(LaunchError,
+                    "graph.update({}): launch {} is a {} of memory, which stays as it was recorded; make another graph",
+                    index, index, now.kernel().entry());
     if (now.empty() != launch.empty())
         throw_error(LaunchError, "graph.update({}): a launch cannot become empty, or stop being so", index);
     if (!launch.empty()) state_->device->update_graph(*state_, index, launch);

@@ -29,6 +29,7 @@
 
 #include "runtime/compile/compile.h"
 #include "runtime/compile/errors.h"
+#include "runtime/driver/device_properties.h"
 
 namespace tw {
 
@@ -41,35 +42,6 @@ class PinnedBuffer;
 
 enum class DeviceKind { Cuda, Emulated, Null };
 std::string_view to_string(DeviceKind kind);
-
-/// Grid and block sizes. 64 bits, so that a product that went wrong is refused rather than wrapped.
-struct Dim3 {
-    int64_t x = 1, y = 1, z = 1;
-    bool operator==(const Dim3&) const = default;
-};
-
-struct DeviceProperties {
-    std::string name;  // "NVIDIA H200"
-    std::string arch;  // "sm_90a", what NVRTC is asked for
-    int compute_major = 0, compute_minor = 0;
-    int64_t multiprocessors = 0;
-    int64_t warp_size = 32;
-    int64_t max_threads_per_block = 1024;
-    int64_t max_threads_per_multiprocessor = 0;
-    int64_t max_blocks_per_multiprocessor = 0;
-    int64_t registers_per_multiprocessor = 0;
-    Dim3 max_block{1024, 1024, 64};
-    Dim3 max_grid{2147483647, 65535, 65535};
-    int64_t shared_bytes_per_block = 49152;         // without asking
-    int64_t shared_bytes_per_block_optin = 232448;  // 227 KiB on sm_90; static and dynamic together
-    int64_t shared_bytes_per_multiprocessor = 0;
-    int64_t reserved_shared_bytes_per_block = 0;
-    int64_t l2_bytes = 0;
-    int64_t memory_bytes = 0;
-    int64_t clock_kilohertz = 0;
-    int64_t memory_clock_kilohertz = 0;
-    int64_t memory_bus_bits = 0;
-};
 
 /// Bytes on a device. The memory goes back when the last handle to it (views included) is gone.
 class Buffer {
@@ -187,6 +159,7 @@ public:
         std::shared_ptr<const CompiledKernel> compiled;
         int64_t static_shared_bytes = 0;
         std::optional<std::vector<size_t>> parameter_bytes;  // where known; a size of 0 is not
+        bool is_memory_work = false;                         // no kernel: bytes are copied, or set (memory_work.h)
     };
     const std::shared_ptr<State>& state() const { return state_; }
 
@@ -373,6 +346,11 @@ public:
     /// unit.
     std::vector<Kernel> load_all(std::span<const KernelImage> images);
     Launch prepare(const Kernel& kernel, const LaunchShape& shape, std::vector<Argument> arguments);
+    /// Launches without a kernel, "copy" and "fill", which in a graph are nodes of their kinds: the bytes of `from`
+    /// into `to`, of equal sizes; a pattern of 1, 2 or 4 bytes into all of `to`. Throw LaunchError if sizes do not fit,
+    /// both overlap, or one has no memory or another device's.
+    Launch prepare_copy(const Buffer& to, const Buffer& from);
+    Launch prepare_fill(const Buffer& to, std::span<const std::byte> pattern);
     Graph record(std::span<const Launch> launches);
     /// With branches: a launch begins when those of its list in `after` have ended, at once if there are none. What one
     /// waits for only through others need not be listed. Throws LaunchError if there is not a list for each launch, or
@@ -404,6 +382,7 @@ public:
     virtual void copy_in_later(uint64_t to, const void* from, int64_t bytes, void* stream) = 0;
     virtual void copy_out_later(void* to, uint64_t from, int64_t bytes, void* stream) = 0;
     virtual void fill_memory(uint64_t pointer, uint8_t value, int64_t bytes) = 0;
+    virtual void fill_later(uint64_t to, uint32_t pattern, int64_t element_bytes, int64_t bytes, void* stream) = 0;
     virtual void* default_stream_handle() = 0;
     virtual void* make_stream() = 0;
     virtual void drop_stream(void* stream) noexcept = 0;
@@ -426,8 +405,15 @@ public:
     virtual void run_graph(Graph::State& graph, void* stream) = 0;
 
 protected:
+    friend class Launch;
     Device() = default;
+    /// launch(), or what it does to memory.
+    void submit(const Launch& launch, void* stream);
     DeviceProperties properties_;
+
+private:
+    static Launch memory_launch(const std::shared_ptr<Kernel::State>& operation, std::vector<Argument> arguments,
+                                bool is_empty);
 };
 
 /// "cuda", "cuda:1", "emulated", "emulated:sm_80", "null", "null:sm_80" (the arch of the last two: sm_90a unless said).

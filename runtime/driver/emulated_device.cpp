@@ -240,6 +240,14 @@ void EmulatedDevice::fill_memory(uint64_t pointer, uint8_t value, int64_t bytes)
     mark_written(pointer, bytes);
 }
 
+void EmulatedDevice::fill_later(uint64_t to, uint32_t pattern, int64_t element_bytes, int64_t bytes, void* stream) {
+    std::lock_guard lock(mutex_);
+    late_.run(stream);
+    auto* memory = static_cast<std::byte*>(address(to));
+    for (int64_t at = 0; at < bytes; at += element_bytes) std::memcpy(memory + at, &pattern, size_t(element_bytes));
+    mark_written(to, bytes);
+}
+
 void EmulatedDevice::drop_stream(void* stream) noexcept {
     wait_stream(stream);
     delete static_cast<char*>(stream);
@@ -416,7 +424,7 @@ void EmulatedDevice::run_graph(Graph::State& graph, void* stream) {
         std::swap(ready[random.below(ready.size())], ready.back());
         const size_t n = ready.back();
         ready.pop_back();
-        if (!graph.launches[n].empty()) launch(graph.launches[n], stream);
+        if (!graph.launches[n].empty()) submit(graph.launches[n], stream);
         for (size_t behind : next[n])
             if (--waits_for[behind] == 0) ready.push_back(behind);
     }

@@ -49,6 +49,7 @@ public:
     void copy_in_later(uint64_t to, const void* from, int64_t bytes, void* stream) override;
     void copy_out_later(void* to, uint64_t from, int64_t bytes, void* stream) override;
     void fill_memory(uint64_t pointer, uint8_t value, int64_t bytes) override;
+    void fill_later(uint64_t to, uint32_t pattern, int64_t element_bytes, int64_t bytes, void* stream) override;
     void* default_stream_handle() override { return nullptr; }
     void* make_stream() override { return new char(); }
     void drop_stream(void* stream) noexcept override;

@@ -29,6 +29,7 @@ public:
     void copy_in_later(uint64_t, const void*, int64_t, void*) override { refuse("copy"); }
     void copy_out_later(void*, uint64_t, int64_t, void*) override { refuse("copy"); }
     void fill_memory(uint64_t, uint8_t, int64_t) override { refuse("fill"); }
+    void fill_later(uint64_t, uint32_t, int64_t, int64_t, void*) override { refuse("fill"); }
 
     void* default_stream_handle() override { return nullptr; }
     void* make_stream() override { return nullptr; }

@@ -51,13 +51,15 @@ public:
         const Dims& from = x.shape();
         const auto rank = static_cast<int64_t>(from.size());
         const size_t d = static_cast<size_t>(draw(0, rank - 1));
-        switch (draw(0, 6)) {
+        switch (draw(0, 8)) {
             case 0: return reshaped(x);
             case 1: return sliced(x, draw(0, 2) > 0 ? 0 : d, 1);
             case 2: return sliced(x, d, draw(2, 4));
             case 3: return permuted(x);
             case 4: return {unsqueeze(x, static_cast<int>(draw(-rank - 1, rank))), all_of(x)};
             case 5: return broadcast(x);
+            case 6: return flipped(x);
+            case 7: return selected(x, draw(0, 2) > 0 ? 0 : d);
             default: return parted(x, draw(0, 2) > 0 ? 0 : d);
         }
     }
@@ -113,10 +115,39 @@ private:
             if (extent == 1) extent = draw(1, 2);
         if (draw(0, 1) > 0) shape.insert(shape.begin(), draw(1, 2));
         const size_t missing = shape.size() - from.size();
-        return {broadcast_to(x, shape), sources(shape, from, [&](const Dims& at) {
+        Dims asked = shape;
+        for (size_t d = 0; d < from.size(); ++d)
+            if (shape[missing + d] == from[d] && draw(0, 2) == 0) asked[missing + d] = -1;
+        return {broadcast_to(x, asked), sources(shape, from, [&](const Dims& at) {
                     Dims read(at.begin() + static_cast<ptrdiff_t>(missing), at.end());
                     for (size_t d = 0; d < read.size(); ++d) read[d] %= from[d];
                     return read;
+                })};
+    }
+    Made flipped(const Tensor& x) {
+        const Dims& from = x.shape();
+        std::vector<int> dims;
+        for (int d = 0; d < static_cast<int>(from.size()); ++d)
+            if (draw(0, 1) > 0) dims.push_back(draw(0, 1) > 0 ? d : d - static_cast<int>(from.size()));
+        std::ranges::shuffle(dims, random_);
+        return {flip(x, dims), sources(from, from, [&](Dims at) {
+                    for (const int dim : dims) {
+                        const size_t d = static_cast<size_t>(dim) + (dim < 0 ? from.size() : 0);
+                        at[d] = from[d] - 1 - at[d];
+                    }
+                    return at;
+                })};
+    }
+    Made selected(const Tensor& x, size_t d) {
+        const Dims& from = x.shape();
+        if (from.size() == 1) return flipped(x);
+        const int64_t place = draw(0, from[d] - 1);
+        Dims shape = from;
+        shape.erase(shape.begin() + static_cast<ptrdiff_t>(d));
+        return {select(x, static_cast<int>(d), draw(0, 1) > 0 ? place : place - from[d]),
+                sources(shape, from, [&](Dims at) {
+                    at.insert(at.begin() + static_cast<ptrdiff_t>(d), place);
+                    return at;
                 })};
     }
     Made parted(const Tensor& x, size_t d) {

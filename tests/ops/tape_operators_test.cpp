@@ -308,7 +308,12 @@ TEST_P(TapeOperators, Refuse) {
     EXPECT_ERROR(stack({x, y}, 0), "stack: tensors are [4, 3], [5, 4, 2]; give some of one shape");
     EXPECT_ERROR(split(x, {1, 1}, 1), "split: x is [4, 3], cut along dimension 1 into [1, 1]; give positive extents");
     EXPECT_ERROR(split(x, {3, 0}, 1), "that add up to 3");
-    EXPECT_ERROR(slice(x, 0, 0, 4, 0), "slice of 'x': the step is 0; give 1 or more");
+    EXPECT_ERROR(slice(x, 0, 0, 4, 0), "slice of 'x': the step is 0; give 1 or more, and turn what it makes by flip()");
+    EXPECT_ERROR(select(x, -2, 4), "select of 'x' [4, 3]: there is no place 4 along dimension 0; write one from -4 to 3");
+    EXPECT_ERROR(select(x, 2, 0), "select: x is [4, 3]");
+    EXPECT_ERROR(flip(x, {0, -2}), "flip: dimension 0 is named twice; name each once");
+    EXPECT_ERROR(broadcast_to(x, {-1, 4, 3}),
+                 "broadcast_to: x is [4, 3], the shape [-1, 4, 3]; -1 stands for an extent that x has");
     EXPECT_ERROR(broadcast_to(x, {4, 1}), "broadcast_to: x is [4, 3], the shape [4, 1]; extents of x that are not 1");
     EXPECT_ERROR(broadcast_to(x, {3}), "broadcast_to: x is [4, 3], the shape [3]; extents of x");
     EXPECT_ERROR(squeeze(x, 0), "squeeze: x is [4, 3], and dimension 0 is not 1; sum() leaves out others");

@@ -84,6 +84,8 @@ struct Node {
     float a;
     uint64_t x;
     int64_t n;
+    std::vector<tw::cuda::MemcpyParams> copy = {};  // instead, at most one of both
+    std::vector<tw::cuda::MemsetParams> fill = {};
 };
 std::map<void*, std::vector<void*>> nodes_of_graph;
 std::map<void*, std::set<void*>> waits_of_node;
@@ -98,7 +100,24 @@ Node read_arguments(void** arguments) {
     return node;
 }
 
+int set_elements(uint64_t to, unsigned value, size_t element_bytes, size_t count) {
+    if (int code = check_range(to, count * element_bytes)) return code;
+    for (size_t n = 0; n < count; ++n)
+        std::memcpy(reinterpret_cast<char*>(to) + n * element_bytes, &value, element_bytes);
+    return 0;
+}
+
+int copy_bytes(const tw::cuda::MemcpyParams& copy) {
+    if (int code = check_range(copy.from.device, copy.width_bytes)) return code;
+    if (int code = check_range(copy.to.device, copy.width_bytes)) return code;
+    std::memcpy(reinterpret_cast<void*>(copy.to.device), reinterpret_cast<void*>(copy.from.device), copy.width_bytes);
+    return 0;
+}
+
 int scale(const Node& node) {
+    if (!node.copy.empty()) return copy_bytes(node.copy[0]);
+    if (!node.fill.empty())
+        return set_elements(node.fill[0].to, node.fill[0].value, node.fill[0].element_bytes, node.fill[0].width);
     if (int code = check_range(node.x, size_t(node.n) * 4)) return code;
     auto* x = reinterpret_cast<float*>(node.x);
     for (int64_t i = 0; i < node.n; ++i) x[i] *= node.a;
@@ -317,6 +336,18 @@ int cuMemsetD8Async(uint64_t pointer, unsigned char value, size_t bytes, void*) 
     std::memset(reinterpret_cast<void*>(pointer), value, bytes);
     return 0;
 }
+int cuMemsetD16Async(uint64_t pointer, unsigned short value, size_t elements, void* stream) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (int code = known(stream)) return code;
+    return set_elements(pointer, value, 2, elements);
+}
+int cuMemsetD32Async(uint64_t pointer, unsigned value, size_t elements, void* stream) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (int code = known(stream)) return code;
+    return set_elements(pointer, value, 4, elements);
+}
 int cuStreamCreate(void** stream, unsigned flags) {
     Lock lock(mutex);
     if (flags != 0) misuse(0);  // copies on the NULL stream would not wait for it
@@ -460,23 +491,43 @@ int cuGraphDestroy(void* graph) {
     nodes_of_graph.erase(graph);
     return destroy(graph);
 }
-int cuGraphAddKernelNode_v2(void** node, void* graph, void* const* dependencies, size_t num_dependencies,
-                            const NodeParams* params) {
-    Lock lock(mutex);
-    if (int code = next_call_in_context()) return code;
+static int add_node(void** node, void* graph, void* const* dependencies, size_t num_dependencies, const Node& made) {
     if (int code = known(graph)) return code;
-    if (int code = known(params->function)) return code;
     auto& list = nodes_of_graph[graph];
     const std::set<void*> waits(dependencies, dependencies + num_dependencies);
     bool is_known = waits.size() == num_dependencies;
     for (void* before : waits) is_known = is_known && std::find(list.begin(), list.end(), before) != list.end();
     if (!is_known) return misuse(InvalidValue);
     *node = std::malloc(16);
-    nodes[*node] = read_arguments(params->arguments);
+    nodes[*node] = made;
     waits_of_node[*node] = waits;
     list.push_back(*node);
     state.num_edges += long(num_dependencies);
     return 0;
+}
+int cuGraphAddKernelNode_v2(void** node, void* graph, void* const* dependencies, size_t num_dependencies,
+                            const NodeParams* params) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (int code = known(params->function)) return code;
+    return add_node(node, graph, dependencies, num_dependencies, read_arguments(params->arguments));
+}
+int cuGraphAddMemcpyNode(void** node, void* graph, void* const* dependencies, size_t num_dependencies,
+                         const tw::cuda::MemcpyParams* params, void* context) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    const bool is_flat = params->height == 1 && params->depth == 1 && params->from.kind == 2 && params->to.kind == 2;
+    if (!is_flat || !context) return misuse(InvalidValue);
+    ++state.num_copy_nodes;
+    return add_node(node, graph, dependencies, num_dependencies, {0, 0, 0, {*params}, {}});
+}
+int cuGraphAddMemsetNode(void** node, void* graph, void* const* dependencies, size_t num_dependencies,
+                         const tw::cuda::MemsetParams* params, void* context) {
+    Lock lock(mutex);
+    if (int code = next_call_in_context()) return code;
+    if (params->height != 1 || !context) return misuse(InvalidValue);
+    ++state.num_fill_nodes;
+    return add_node(node, graph, dependencies, num_dependencies, {0, 0, 0, {}, {*params}});
 }
 int cuGraphAddDependencies_v2(void* graph, void* const* from, void* const* to, const tw::cuda::GraphEdge* edge,
                               size_t count) {
@@ -485,6 +536,7 @@ int cuGraphAddDependencies_v2(void* graph, void* const* from, void* const* to, c
     if (int code = known(graph)) return code;
     auto& list = nodes_of_graph[graph];
     bool is_known = count == 1 && !list.empty() && *to == list.back() && *from != *to && waits_of_node[*to].empty();
+    is_known = is_known && nodes[*from].copy.empty() && nodes[*from].fill.empty();  // programmatic: of kernels alone
     is_known = is_known && std::find(list.begin(), list.end(), *from) != list.end();
     if (!is_known || edge->from_port != 1 || edge->type != 1) return misuse(InvalidValue);
     waits_of_node[*to].insert(*from);

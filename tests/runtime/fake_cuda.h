@@ -19,6 +19,7 @@ struct FakeCuda {
     long num_refused_questions = 0;  // for parameters that the kernel has not
     long num_early_launches = 0;     // of num_launches: those that may start while the one before ends
     long num_edges = 0;              // of graphs, those of early launches included
+    long num_copy_nodes = 0, num_fill_nodes = 0;
     unsigned last_shared_bytes = 0;
     int max_dynamic_shared_bytes = 48 << 10;
     int memory_device = 0;             // what the driver says that memory belongs to: at first, the device in use

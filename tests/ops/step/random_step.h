@@ -12,7 +12,7 @@ namespace tw {
 inline schedules::Declared random_step(fuzz::Random& random) {
     schedules::Declared step{random.chance(0.3)
                                  ? fuzz::random_gradients(random, fuzz::ByData::No).outputs
-                                 : fuzz::random_computation(random, random.between(3, 9), fuzz::ByData::No).outputs};
+                                 : fuzz::random_computation(random, random.between(2, 7), fuzz::ByData::No).outputs};
     std::vector<Tensor> inputs;
     for (const auto& operation : operations_of(step.outputs))
         if (operation->is_input() && operation->strides.empty()) inputs.emplace_back(operation, 0);
