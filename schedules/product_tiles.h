@@ -16,7 +16,7 @@ std::optional<ProductTiles> parse_product_tiles(const std::string& text);
 /// Seconds that the product takes by a model of the time: rounds of blocks over all multiprocessors x (cycles of
 /// multiply-adds, of reads of shared memory and of copies into it), at least what the bytes take; and the second kernel
 /// that sums the parts of k. INFINITY where no block fits. Its constants are fitted to times of an H200
-/// (tests/schedules/measured_threads.txt, measured_copies.txt, measured_large.txt; docs/performance.md).
+/// (tests/schedules/measured_threads.txt, measured_copies.txt, measured_large.txt, measured_alone.txt; docs/performance.md).
 double seconds_of(const ProductTiles& tiles, const ProductShape& shape, const Target& target);
 
 }  // namespace tw::schedules

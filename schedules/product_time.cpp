@@ -12,23 +12,24 @@
 namespace tw::schedules {
 namespace {
 
-constexpr double clock_rate = 1.98e9;          // Hz
-constexpr double dram_rate = 3.67e12;          // bytes a second
-constexpr double l2_rate = 5.1e12;             // bytes a second, all multiprocessors together
-constexpr double launch = 1.94e-6;             // seconds: a kernel's start, its first loads and its end
-constexpr double next_launch = 2.3e-6;         // of a kernel that starts while the one before ends
-constexpr double of_block = 0.118e-6;          // seconds of a multiprocessor, at least, to start a block
-constexpr double load_latency = 0.79e-6;       // from a load in global memory to the value in shared memory
-constexpr double register_latency = 0.6e-6;    // the same through registers, one step ahead whatever stages there are
-constexpr double cycles_of_read = 2.1;         // of a scheduler's warp, for a read of shared memory
-constexpr double cycles_of_single = 1;         // of a scheduler's warp, for each read more than those of 16 bytes
-constexpr double across = 1.06;                // times as long: more columns than rows, of many sums of a thread
-constexpr double cycles_of_step = 75;          // of a warp, for an iteration over k: addresses, the branch, barriers
-constexpr double warps_that_hide = 1;          // of a scheduler: with no more, each waits for its own reads and sums
-constexpr double cycles_of_line = 3.3;         // of a multiprocessor, for a line that a store touches
-constexpr double bytes_on_way = 30.6 * 1024;   // to each multiprocessor, that make use of all of the bandwidth
-constexpr double bytes_that_stay = 30e6;       // in the L2 cache, until a next kernel reads them
-constexpr double uneven = 2;                   // times as much, more: copies whose threads divide by rows in each step
+constexpr double clock_rate = 1.98e9;         // Hz
+constexpr double dram_rate = 3.67e12;         // bytes a second
+constexpr double l2_rate = 5.1e12;            // bytes a second, all multiprocessors together
+constexpr double launch = 1.94e-6;            // seconds: a kernel's start, its first loads and its end
+constexpr double next_launch = 2.3e-6;        // of a kernel that starts while the one before ends
+constexpr double of_block = 0.118e-6;         // seconds of a multiprocessor, at least, to start a block
+constexpr double load_latency = 0.79e-6;      // from a load in global memory to the value in shared memory
+constexpr double register_latency = 0.6e-6;   // the same through registers, one step ahead whatever stages there are
+constexpr double cycles_of_read = 2.1;        // of a scheduler's warp, for a read of shared memory
+constexpr double cycles_of_single = 1;        // of a scheduler's warp, for each read more than those of 16 bytes
+constexpr double across = 1.06;               // times as long: more columns than rows, of many sums of a thread
+constexpr double cycles_of_step = 75;         // of a warp, for an iteration over k: addresses, the branch, barriers
+constexpr double warps_that_hide = 1;         // of a scheduler: with no more, each waits for its own reads and sums
+constexpr double alone = 0.1;                 // of its cycles: what a block waits for whose like no other hides
+constexpr double cycles_of_line = 3.3;        // of a multiprocessor, for a line that a store touches
+constexpr double bytes_on_way = 30.6 * 1024;  // to each multiprocessor, that make use of all of the bandwidth
+constexpr double bytes_that_stay = 30e6;      // in the L2 cache, until a next kernel reads them
+constexpr double uneven = 2;                  // times as much, more: copies whose threads divide by rows in each step
 constexpr double schedulers = 4;
 constexpr int64_t lanes = 32;
 
@@ -42,12 +43,12 @@ struct Copies {
 
 /// Of a multiprocessor, for an element that is copied: one alone needs an address and a mask of its own, and more where
 /// rows neither are whole rounds of the block's threads nor share these evenly, as each step has other places in them
-/// (pairs of elements were measured to cost no more so).
+/// (pairs of elements were measured to cost no more so, unless a row has more of them than the block has threads).
 double cycles_of_copy(const ProductTiles& t, const Copies& c) {
     const int64_t threads = threads_of(t), pieces = std::max<int64_t>(c.row / c.width, 1);
     const bool is_even = threads % pieces == 0 || pieces % threads == 0,
                waits_in_registers = t.stages < 3 || !c.way.asynchronous();
-    const double more = waits_in_registers && !is_even && c.width != 2 ? uneven : 0;
+    const double more = waits_in_registers && !is_even && (c.width != 2 || threads < pieces) ? uneven : 0;
     return (1 + more) * (!c.way.transposed ? (c.width == 1 ? 0.11 : 0.055) : c.way.wide ? 0.137 : 0.2);
 }
 
@@ -127,7 +128,8 @@ Block block_of(const ProductTiles& t, const ProductShape& s) {
 double seconds_of_round(const Block& block, int64_t count, double terms) {
     const double blocks = as_double(count), warps = std::max(1.0, block.warps * blocks),
                  busy = std::cbrt(warps * warps * warps + warps_that_hide * warps_that_hide * warps_that_hide),
-                 cycles = busy * block.warp + blocks * block.copies;
+                 waiting = 1 + alone * (1 / blocks - 0.5),  // at barriers and for what is read; constants are of pairs
+        cycles = waiting * (busy * block.warp + blocks * block.copies);
     return std::max(blocks * of_block, terms * std::max(cycles / clock_rate, block.waits) + blocks * block.stored);
 }
 
@@ -149,14 +151,17 @@ double seconds_of(const ProductTiles& t, const ProductShape& s, const Target& ta
     const int64_t rows = divided(s.m, t.block_m), columns = divided(s.n, t.block_n),
                   all_steps = std::max<int64_t>(divided(s.k, t.block_k), 1), steps = divided(all_steps, t.split_k),
                   parts = divided(all_steps, steps), blocks = rows * columns * parts * s.batch;
-    const double computing = seconds_of_blocks(block_of(t, s), blocks, side_by_side, as_double(steps * t.block_k),
-                                               multiprocessors);
+    const double computing =
+        seconds_of_blocks(block_of(t, s), blocks, side_by_side, as_double(steps * t.block_k), multiprocessors);
     // All terms of a row, if a block takes them at once, are neighbours of the next row's.
     auto touched_of = [&](int64_t elements, int64_t row, bool is_term) {
         return is_term || s.k > t.block_k ? touched(elements, row) : 1;
     };
     const double m = as_double(s.m), n = as_double(s.n), k = as_double(s.k), batch = as_double(s.batch),
-                 results = 4 * m * n * batch, stored = results * (parts > 1 ? as_double(parts) : s.add_c ? 2 : 1),
+                 results = 4 * m * n * batch,
+                 stored = results * (parts > 1 ? as_double(parts)
+                                     : s.add_c ? 2
+                                               : 1),
                  operands = 4 * k * (m + n) * batch,
                  touched_a = touched_of(s.transpose_a ? t.block_m : t.block_k, row_of_a(s), s.transpose_a),
                  touched_b = touched_of(s.transpose_b ? t.block_k : t.block_n, row_of_b(s), !s.transpose_b),

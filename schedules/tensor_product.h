@@ -142,6 +142,9 @@ struct ThinTiles {
     int64_t results = 4;         ///< of a thread, along the long side
     int64_t terms = 8;           ///< that a thread takes at once
     int64_t split_k = 1;         ///< as in TensorTiles
+    /// Rows of the matrix, whose terms lie side by side, begin anywhere, and are read in whole vectors but for their
+    /// ends.
+    bool align = false;
 
     bool operator==(const ThinTiles&) const = default;
 };

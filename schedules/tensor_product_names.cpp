@@ -36,7 +36,7 @@ std::string text_of(const WarpgroupTiles& t) {
 
 std::string text_of(const ThinTiles& t) {
     return fmt::format("{}x{}x{}v{}", t.threads_long, t.threads_terms, t.results, t.terms) +
-           (t.split_k != 1 ? fmt::format("p{}", t.split_k) : "");
+           (t.split_k != 1 ? fmt::format("p{}", t.split_k) : "") + (t.align ? "a" : "");
 }
 
 /// Reads "128x256x64g2c2u2s4p2h4r64bt" from left to right: a letter, and its number.
@@ -139,6 +139,7 @@ std::optional<ThinTiles> read_thin_tiles(TilingReader reader) {
     reader.expect('v');
     tiles.terms = reader.number(1, 64);
     tiles.split_k = reader.number_behind('p', 1);
+    tiles.align = reader.letter('a');
     return reader.done() && tiles.threads_long * tiles.threads_terms <= 1024 ? std::optional(tiles) : std::nullopt;
 }
 

@@ -115,12 +115,14 @@ void keep_some_of_each_block(std::vector<Rated>& rated) {
 
 // Tiles of threads.
 
-/// The model's, and with half and twice as much of each.
+/// What the rule chooses from, and its choice with half and twice as much of each.
 std::vector<ProductTiling> thin_space(const TensorProductShape& shape, const Target& target) {
     if (!is_thin(shape)) return {};
     constexpr int64_t most_threads = 512, most_of_thread = 64;
     const ThinTiles best = thin_tiles(shape, target);
     std::vector<ProductTiling> space{best};
+    for (const ThinTiles& other : thin_choices(shape, target))
+        if (other != best) space.push_back(other);
     for (int64_t ThinTiles::*part : {&ThinTiles::threads_long, &ThinTiles::threads_terms, &ThinTiles::results,
                                      &ThinTiles::terms, &ThinTiles::split_k})
         for (bool more : {false, true}) {

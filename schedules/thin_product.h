@@ -1,6 +1,7 @@
 // Products of a matrix and few vectors: threads read the matrix once, and no tensor core is asked.
 #pragma once
 #include <optional>
+#include <vector>
 
 #include "schedules/product.h"
 #include "schedules/tensor_product.h"
@@ -13,7 +14,9 @@ constexpr int64_t most_vectors = 16;  ///< rows of a, or columns of b, beside a 
 /// sum its terms: not where a tile's sums are operands of the result, nor where rows decide what they read.
 bool is_thin(const TensorProductShape& shape);
 
-/// The tiles that suit the extents and the layout of the long operand.
+/// Tiles that may suit the extents and the layout of the long operand, one at least.
+std::vector<ThinTiles> thin_choices(const TensorProductShape& shape, const Target& target);
+/// Those of them that the model expects to be the fastest.
 ThinTiles thin_tiles(const TensorProductShape& shape, const Target& target);
 /// The same of f32; nothing if it is not thin, or tiles of threads (product_tiles.h) take less by the models.
 std::optional<ThinTiles> thin_tiles(const ProductShape& shape, const Target& target);

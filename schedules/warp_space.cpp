@@ -1,7 +1,9 @@
 #include "schedules/warp_space.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <set>
 
 #include "schedules/tensor_product_space.h"
 #include "schedules/whole_tiles.h"
@@ -77,20 +79,32 @@ std::vector<int64_t> parts_of_k(const TensorTiles& t, const TensorProductShape& 
     return parts;
 }
 
-/// With as many stages as fit where so many blocks share the shared memory; none where copies cannot run ahead: two
-/// stages of more than two tiles took up to three times as long.
+/// Whether copies of less than 16 bytes, which come through the first cache, bring an operand.
+bool copies_narrow(const TensorProductShape& shape) {
+    const int64_t bytes = bytes_of(shape.operand), row_a = shape.transpose_a ? rows_of(shape) : shape.k,
+                  row_b = shape.transpose_b ? shape.k : shape.n;
+    return !shape.copy_operands && (row_a * bytes % piece_bytes != 0 || row_b * bytes % piece_bytes != 0);
+}
+
+/// With as many stages as fit where so many blocks share the shared memory, or share what leaves more to the first
+/// cache; none where copies cannot run ahead: two stages of more than two tiles took up to three times as long.
 void add_stages(std::vector<TensorTiles>& space, TensorTiles t, const TensorProductShape& shape, const Target& target) {
     const int64_t steps = divided(divided(shape.k, t.block_k), t.split_k), least = std::clamp<int64_t>(steps, 2, 3);
     t.stages = 0;
     const int64_t rest = shared_bytes_of(t, shape);
     t.stages = 1;
     const int64_t stage = shared_bytes_of(t, shape) - rest;
-    int last = 0;
-    for (int side_by_side : {1, 2, 3, 4}) {
-        const int64_t fitting = (target.shared_bytes / side_by_side - rest) / stage;
-        const int64_t stages = std::min({fitting, std::max<int64_t>(steps, 2), int64_t{most_stages}});
-        if (stages < least || stages == last) continue;
-        t.stages = last = static_cast<int>(stages);
+    constexpr int64_t most_shared = 196 * 1024, of_driver = 1024;  // that leave the first cache 60 KB
+    std::set<int, std::greater<>> counts;
+    const int64_t less = std::min<int64_t>(target.shared_bytes, copies_narrow(shape) ? most_shared - of_driver : 0);
+    for (int64_t shared : {int64_t{target.shared_bytes}, less})
+        for (int side_by_side : {1, 2, 3, 4}) {
+            const int64_t fitting = (shared / side_by_side - rest) / stage;
+            const int64_t stages = std::min({fitting, std::max<int64_t>(steps, 2), int64_t{most_stages}});
+            if (stages >= least) counts.insert(static_cast<int>(stages));
+        }
+    for (int count : counts) {
+        t.stages = count;
         space.push_back(t);
     }
 }

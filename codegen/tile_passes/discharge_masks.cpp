@@ -156,7 +156,7 @@ private:
         if (found == fills_.end() || !found->second.known) return {};
         std::vector<Fill*> fills;
         for (Fill& fill : found->second.each) {
-            if (op.is<UpdateOp>() && fill.for_atoms && !takes_all(op) && runs_of(op) < 4 * runs_of(*fill.op)) return {};
+            if (op.is<UpdateOp>() && fill.for_atoms && zeros_cost_more(fill, op)) return {};
             fills.push_back(&fill);
         }
         return fills;
@@ -341,11 +341,11 @@ private:
         return true;
     }
 
-    /// A matrix instruction does; a thread that computes for itself asks for each element, and zeros would cost it
-    /// more, unless it fills few for many.
-    static bool takes_all(const TileOp& op) {
-        const UpdateOp* update = op.as<UpdateOp>();
-        return update && update->atom;
+    /// Than that a thread asks for each element itself: unless it fills few for many, or steps of a loop load what a
+    /// mask chooses, which the compiler has in one register, so that each step waits for the one before.
+    bool zeros_cost_more(const Fill& fill, const TileOp& reader) const {
+        return !reader.as<UpdateOp>()->atom && runs_of(reader) < 4 * runs_of(*fill.op) &&
+               !chooses_loads(*fill.op, loops_around_.at(&reader));
     }
 
     /// Whether the element is one that a thread keeps, and has been computed whatever masks say.

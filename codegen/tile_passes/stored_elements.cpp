@@ -93,6 +93,15 @@ int64_t runs_of(const TileOp& op) {
     return runs;
 }
 
+bool chooses_loads(const TileOp& op, const std::vector<Expr>& loops_around) {
+    const std::vector<Buffer> loads = loads_of(op);
+    const bool is_global = std::ranges::any_of(loads, [](const Buffer& b) { return b->memory == Memory::Global; });
+    auto differs = [&](const Expr& variable) { return contains(op.mask, variable); };
+    return is_global && !loops_around.empty() &&
+           (std::ranges::any_of(loops_around, differs) ||
+            std::ranges::any_of(op.loops, [&](const OpLoop& loop) { return differs(loop.variable); }));
+}
+
 std::optional<Expr> added_term(const StoreTo& store) {
     auto is_target = [&](const Expr& e) {
         const Load* load = e.as<Load>();

@@ -28,6 +28,9 @@ bool stores_all_private(const TileOp& op, const StoreTo& store);
 /// How often a thread runs the op in one run of it; loops of unknown extents count once.
 int64_t runs_of(const TileOp& op);
 
+/// Whether steps of these loops read elements of global memory that the mask of what loads them chooses.
+bool chooses_loads(const TileOp& op, const std::vector<Expr>& loops_around);
+
 /// The term, if the store adds one to what is there.
 std::optional<Expr> added_term(const StoreTo& store);
 

@@ -39,19 +39,27 @@ TEST(ProductTime, PrefersWhatWasMeasuredToBeFast) {
     expect_little_regret(all, 1.05, 1.3);
 }
 
-// Operands whose rows threads do not share evenly: 1.20 before copies of these cost more than others. What is left is
-// 256x73x8744, whose steps take up to 1.4 times as long as the model says, and why is not known.
+// Operands whose rows threads do not share evenly: 1.20 before copies of these cost more than others, 1.09 before
+// blocks that are alone did.
 TEST(ProductTime, PrefersEvenCopies) {
     const MeasuredTimes all = read_measured_times("tests/schedules/measured_copies.txt", of_threads);
     ASSERT_EQ(all.size(), 10u);
-    expect_little_regret(all, 1.10, 1.62);
+    expect_little_regret(all, 1.03, 1.17);
+}
+
+// A multiprocessor's only block waits, for its loads and at its barriers: 1.057 before that was in the model, and pairs
+// of elements that threads do not share evenly. What is left is 128x3829x640, whose small tiles take 1.4 times as long.
+TEST(ProductTime, KnowsThatBlocksAloneWait) {
+    const MeasuredTimes all = read_measured_times("tests/schedules/measured_alone.txt", of_threads);
+    ASSERT_EQ(all.size(), 34u);
+    expect_little_regret(all, 1.03, 1.41);
 }
 
 // Of many sums of a thread, those with more rows than columns are the faster.
 TEST(ProductTime, PrefersTallTilesOfThreads) {
     const MeasuredTimes all = read_measured_times("tests/schedules/measured_large.txt", of_threads);
     ASSERT_EQ(all.size(), 19u);
-    expect_little_regret(all, 1.02, 1.07);
+    expect_little_regret(all, 1.02, 1.10);
 }
 
 TEST(ProductTime, IsNearTheMeasuredTime) {

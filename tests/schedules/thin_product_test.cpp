@@ -34,7 +34,7 @@ TW_ON_EACH_DEVICE(ThinProducts);
 // terms, and by any others.
 TEST_P(ThinProducts, ComputeTheDeclaration) {
     fuzz::Random random(21);
-    int parts = 0, shared = 0;
+    int parts = 0, shared = 0, aligned = 0;
     for (int round = 0; round < 40; ++round) {
         const TensorProductShape shape = random_thin(random);
         Target some = device_target();
@@ -43,13 +43,16 @@ TEST_P(ThinProducts, ComputeTheDeclaration) {
         if (random.chance(0.3)) tiles.split_k = random.between(2, 11);
         if (random.chance(0.3)) tiles.results = random.between(1, 5);
         if (random.chance(0.3)) tiles.terms = random.between(1, 9);
+        tiles.align = random.chance(0.5);
         SCOPED_TRACE(fuzz::describe(shape, tiles));
         Schedule s = scheduled(shape, tiles, some);
         const Match match = shape.activation == Activation::None ? bitwise : near(4, 5e-7);  // of 1 + erf, near 0
         expect_declared(s, integers_for(s.outputs(), shape.operand == e4m3 ? 1 : 4), match);
         parts += tiles.split_k > 1;
         shared += tiles.threads_terms > 1;
+        aligned += s.trace_as_cpp().find("s.align(") != std::string::npos;
     }
+    EXPECT_GT(aligned, 5);
     EXPECT_GT(parts, 5);
     EXPECT_GT(shared, 10);
 }
@@ -93,6 +96,32 @@ TEST(ThinTiles, AreAsWideAsRowsAllow) {
         const TensorProductShape halves{.m = 1, .n = 4100, .k = 4100, .transpose_b = along};
         EXPECT_TRUE(reads(text(halves), "b", 4));
     }
+}
+
+// Rows that begin anywhere are read in whole vectors, and threads have rows that begin alike: what they read of the
+// vectors serves all of them.
+TEST(ThinTiles, AreAlignedWhereRowsBeginAnywhere) {
+    const Target h200 = target("sm_90a");
+    for (const TensorProductShape& shape : {TensorProductShape{.m = 4100, .n = 1, .k = 4091},
+                                            TensorProductShape{.m = 1, .n = 4100, .k = 4093, .transpose_b = true}}) {
+        const ThinTiles tiles = thin_tiles(shape, h200);
+        EXPECT_TRUE(tiles.align);
+        const std::string cuda = build(scheduled(shape, tiles, h200)).cuda(), matrix = shape.m > 1 ? "a" : "b";
+        EXPECT_NE(cuda.find(fmt::format("tw::load<8>({}_registers", matrix)), std::string::npos) << cuda;
+        const std::string vector = fmt::format("bf16 {}_registers[8]", shape.m > 1 ? "b" : "a");
+        EXPECT_NE(cuda.find(vector), std::string::npos) << cuda;
+    }
+    EXPECT_FALSE(thin_tiles(TensorProductShape{.m = 4100, .n = 1, .k = 4096}, h200).align);
+}
+
+// Sums of rows that are not there count for nothing: were they masked, each step's loads would wait for the last one's.
+TEST(ThinTiles, MaskLoadsAndNotSums) {
+    const TensorProductShape shape{.m = 4651, .n = 1, .k = 999};
+    const ThinTiles tiles{.threads_long = 4, .threads_terms = 32, .results = 4, .terms = 8};
+    const std::string cuda = build(scheduled(shape, tiles, target("sm_90a"))).cuda(),
+                      sums = cuda.substr(0, cuda.find("combine the threads' parts"));
+    EXPECT_NE(sums.find("+ i < 4651 ? a["), std::string::npos) << cuda;
+    EXPECT_EQ(sums.find("result < 4651"), std::string::npos) << cuda;
 }
 
 // A block for each row would leave most of a GPU idle where there are few rows; long sums are shared then.

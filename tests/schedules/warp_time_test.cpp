@@ -26,7 +26,7 @@ MeasuredTimes measured_products() {
 TEST(WarpTime, PrefersWhatWasMeasuredToBeFast) {
     const MeasuredTimes all = measured_products();
     ASSERT_GT(all.size(), 80u);
-    expect_little_regret(all, 1.08, 2.1);  // in the mean by the model before: 1.18; tilings taken by chance: 1.39
+    expect_little_regret(all, 1.07, 2.1);  // in the mean by the model before: 1.18; tilings taken by chance: 1.39
 }
 
 // The time itself, which is compared with that of threads.
