@@ -125,9 +125,8 @@ void check_may_run(const Edit& edit, int stage, int along, const std::string& ca
     user_check(definition.reduce_axes.size() == 1, edit.where,
                "{}: '{}' reduces along {} axes; give what each term is a stage of its own, and scan that", call, name,
                definition.reduce_axes.size());
-    user_check(updaters_of(state, stage).empty() && !record.mma && shared_loop(state, stage) < 0,
-               edit.where, "{}: '{}' is already computed by atomics, a matrix instruction or a stream; run it instead",
-               call, name);
+    user_check(updaters_of(state, stage).empty() && !record.mma && shared_loop(state, stage) < 0, edit.where,
+               "{}: '{}' is already computed by atomics, a matrix instruction or a stream; run it instead", call, name);
     const LoopRecord& terms = state.loops[record.roots.back()];
     user_check(terms.dead_step < 0 && terms.level == Level::Serial && attached_to(state, record.roots.back()).empty(),
                edit.where, "{}: loop '{}' over the terms, which goes, was scheduled already; do this step before", call,

@@ -14,7 +14,9 @@ constexpr int64_t stored = 4;              // elements of a thread side by side
 constexpr int64_t most_accumulators = 16;  // of a thread
 constexpr int64_t terms_each = 32;         // of a thread, of those that a block looks at together
 constexpr int64_t blocks_wanted = 264;     // two for each multiprocessor of a large GPU
-constexpr int64_t most_turns = 8;          // of a thread, rows one after another
+// Of terms that are looked at soon: blocks store while others list.
+constexpr int64_t few_terms = 1024, blocks_of_few_terms = 1056;
+constexpr int64_t most_turns = 8;  // of a thread, rows one after another
 
 int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 int64_t power_above(int64_t value) {
@@ -30,23 +32,25 @@ ListedTiles listed_tiles(const ScatteredSizes& sizes) {
     const int64_t vector = std::gcd(stored, std::max<int64_t>(sizes.width, 1));
     const int64_t vectors = std::max<int64_t>(divide_up(sizes.width, vector), 1);
     ListedTiles tiles{.vector = vector};
+    // What the threads of a block store at once lies side by side: warps have rows each, or share wide ones.
     tiles.lanes = std::min(power_above(vectors), warp);
+    while (tiles.lanes < threads_of_block && tiles.lanes * most_accumulators / vector < vectors) tiles.lanes *= 2;
     tiles.beside = threads_of_block / tiles.lanes;
     tiles.parts = std::min(divide_up(vectors, tiles.lanes), most_accumulators / vector);
     tiles.terms = std::clamp(power_above(sizes.terms), threads_of_block, threads_of_block * terms_each);
     const int64_t across = divide_up(sizes.width, tiles.columns());
     const bool at_once = sizes.terms <= tiles.terms;
     const int64_t most = at_once ? most_turns : std::max<int64_t>(most_accumulators / (tiles.parts * vector), 1);
-    const int64_t turns = power_below(sizes.rows * (at_once ? across : 1) / (blocks_wanted * tiles.beside));
+    const int64_t blocks = sizes.terms <= few_terms ? blocks_of_few_terms : blocks_wanted;
+    const int64_t turns = power_below(sizes.rows * (at_once ? across : 1) / (blocks * tiles.beside));
     tiles.rows = tiles.beside * std::clamp<int64_t>(turns, 1, power_below(most));
-    if (at_once)
-        tiles.tiles = std::clamp<int64_t>(divide_up(sizes.rows, tiles.rows) * across / blocks_wanted, 1, across);
+    if (at_once) tiles.tiles = std::clamp<int64_t>(divide_up(sizes.rows, tiles.rows) * across / blocks, 1, across);
     return tiles;
 }
 
 double microseconds_to_list(const ScatteredSizes& sizes) {
     // Instructions of warps: of a term, which each block looks at, and of a list; of an entry, for each row and tile.
-    constexpr double of_a_term = 0.35, of_a_list = 250.0 * threads_of_block / warp, of_an_entry = 3.5;
+    constexpr double of_a_term = 0.6, of_a_list = 2600, of_an_entry = 3.5;
     constexpr double each_microsecond = 4.3e5, waits_for_a_list = 1.5, to_launch = 2.5;
     constexpr double entry_in_series = 0.025, term_in_series = 0.35;  // microseconds, one behind the other
     if (sizes.terms < 1 || sizes.rows < 1 || sizes.width < 1) return to_launch;
@@ -75,7 +79,7 @@ void schedule_listed(Schedule& s, const Stage& y, int64_t terms, const ListedTil
     const auto [lane, element] = s.split(in_part, tiles.vector, {"lane", "element"});
     const bool at_once = terms <= tiles.terms;  // then nothing waits in registers for the next list
     if (at_once)
-        s.order({block, tile_of_block, own_tile, turn, row_in_block, lane, chunk, t, own, part, element});
+        s.order({block, tile_of_block, turn, own_tile, row_in_block, lane, chunk, t, own, part, element});
     else
         s.order({block, tile_of_block, own_tile, chunk, row_in_block, lane, t, turn, own, part, element});
     const Loop around = at_once ? tile_of_block : chunk;

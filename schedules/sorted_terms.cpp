@@ -40,6 +40,9 @@ void divide_row(SortedThreads& shape, int64_t vectors) {
     }
 }
 
+/// Threads of a block that has vectors of so many elements (docs/performance.md).
+int64_t threads_of_vectors(int64_t width) { return width == 8 ? 128 : width > 1 ? 256 : 512; }
+
 /// Loops of the terms, which are not those of data.
 std::vector<Loop> term_loops(const Schedule& s, Stage stage) {
     std::vector<Loop> loops = s.all_loops(stage);
@@ -90,16 +93,6 @@ void spread_vectors(Schedule& s, Stage stage, int64_t width, int64_t threads) {
 
 }  // namespace
 
-double microseconds_to_sort(const ScatteredSizes& sizes) {
-    // Measured on an H200; of what sort_terms of dsl/ makes of few terms, of small tables, and of others.
-    constexpr int64_t few_terms = 1024, few_comparisons = 1 << 22, terms_of_a_block = 256, small_table = 4096;
-    constexpr double of_few = 6, of_small = 9, of_kernels = 20, of_a_term = 2.6e-4, of_a_word = 4.5e-6;
-    const int64_t words = sizes.rows * divide_up(sizes.terms, terms_of_a_block);
-    if (sizes.terms <= few_terms && sizes.terms * sizes.rows <= few_comparisons) return of_few;
-    if (words <= small_table) return of_small;
-    return of_kernels + of_a_term * static_cast<double>(sizes.terms) + of_a_word * static_cast<double>(words) / 2;
-}
-
 SortedThreads sorted_threads(const ScatteredSizes& sizes) {
     constexpr int64_t wide = 256;  // vectors of a row
     constexpr int64_t many_terms = 16, terms_of_sharer = 8, most_sharers = 64;
@@ -120,6 +113,22 @@ SortedThreads sorted_threads(const ScatteredSizes& sizes) {
     return {.vector = std::gcd(most, std::max<int64_t>(sizes.width, 1))};
 }
 
+double microseconds_to_sort(const ScatteredSizes& sizes) {
+    // Measured on an H200; of what sort_terms of dsl/ makes of few terms, of small tables, and of others.
+    constexpr int64_t few_terms = 1024, few_comparisons = 1 << 22, terms_of_a_block = 256, small_table = 4096;
+    constexpr double of_few = 6, of_small = 9, of_kernels = 20, of_a_term = 2.6e-4, of_a_word = 4.5e-6;
+    constexpr double of_a_block = 1e-3;  // that begins, of the sums, where it has little to store
+    const SortedThreads shape = sorted_threads(sizes);
+    const int64_t vectors = sizes.rows * sizes.width / shape.vector;
+    const double begun =
+        shape.lanes > 0 ? 0 : of_a_block * static_cast<double>(divide_up(vectors, threads_of_vectors(shape.vector)));
+    const int64_t words = sizes.rows * divide_up(sizes.terms, terms_of_a_block);
+    if (sizes.terms <= few_terms && sizes.terms * sizes.rows <= few_comparisons) return of_few + begun;
+    if (words <= small_table) return of_small + begun;
+    return of_kernels + of_a_term * static_cast<double>(sizes.terms) + of_a_word * static_cast<double>(words) / 2 +
+           begun;
+}
+
 void spread_sorted(Schedule& s, Stage stage, const ScatteredSizes& sizes) {
     const bool has_columns = s.data_loops(stage).size() > 1 && as_constant(s.extent(s.data_loops(stage).back()));
     SortedThreads shape = has_columns ? sorted_threads(sizes) : SortedThreads{};
@@ -128,7 +137,7 @@ void spread_sorted(Schedule& s, Stage stage, const ScatteredSizes& sizes) {
     for (int64_t width : {8, 4, 2, 1})
         if (width == 1 || (has_columns && sizes.width % width == 0)) widths.push_back(width);
     shape.vector = pick(name, "vector", widths, shape.vector);
-    const int64_t results = shape.vector == 8 ? 128 : shape.vector > 1 ? 256 : 512;  // docs/performance.md
+    const int64_t results = threads_of_vectors(shape.vector);
     if (has_columns && sizes.width > 0) {
         const bool in_rows = pick(name, "spread", {"rows", "vectors"}, shape.lanes > 0 ? "rows" : "vectors") == "rows";
         if (in_rows && shape.lanes == 0) shape.lanes = 128;

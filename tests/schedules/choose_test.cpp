@@ -12,13 +12,14 @@
 #include "dsl/interpret.h"
 #include "ops/executable.h"
 #include "ops/runner.h"
+#include "schedules/choices.h"
 #include "tests/schedules/integers_for.h"
 #include "tests/support/expect_error.h"
 
 namespace tw {
 namespace {
 
-enum class Rule { Product, Rows, SharedReduction, OneThreadEach, Searched, Sorted };
+enum class Rule { Product, Rows, SharedReduction, OneThreadEach, Searched, Sorted, Listed };
 
 /// Integers: sums are exact in every order, so that the emulated kernels agree with the declaration bit for bit.
 void expect_chosen(const std::vector<Tensor>& outputs, Rule rule) {
@@ -33,6 +34,7 @@ void expect_chosen(const std::vector<Tensor>& outputs, Rule rule) {
     EXPECT_EQ(steps.find("{\"share\", \"element\"}") != std::string::npos, rule == Rule::Rows) << steps;
     EXPECT_EQ(steps.find("s.scatter(") != std::string::npos, rule == Rule::Sorted || rule == Rule::Searched) << steps;
     EXPECT_EQ(steps.find("Combine::Search") != std::string::npos, rule == Rule::Searched) << steps;
+    EXPECT_EQ(steps.find("list_terms(s, ") != std::string::npos, rule == Rule::Listed) << steps;
     if (rule == Rule::Sorted) return;  // too large to interpret
     Executable executable(build(s), open_device("emulated"));
     std::vector<HostArray> got = run_on(executable, bindings), expected = interpret_plain(outputs, bindings);
@@ -68,6 +70,7 @@ TEST(Choose, SortedTermsOfRowsOfAnyWidth) {
         Axis p = reduce_axis("p", terms);
         Tensor d = compute("d", {words, width},
                            [&](Expr w, Expr j) { return sum(select(cast(i64, ids(p)) == w, dy(p, j), 0.0), p); });
+        const schedules::Choices picked(schedules::Picks{{"d.terms", "sorted"}});
         const Schedule s = schedules::choose_schedule({d}, target("sm_90a"));
         const std::string vectors = fmt::format(", {}, {{\"part\", \"element\"}})", vector);
         EXPECT_EQ(s.trace_as_cpp().find(vectors) != std::string::npos, vector > 1) << s.trace_as_cpp();
@@ -86,12 +89,14 @@ TEST(Choose, SortedTermsOfRowsOfAnyWidth) {
 }
 
 TEST(Choose, GradientsOfLargeTables) {
-    for (int64_t words : {12, 50000}) {
-        Tensor ids = input("ids", i32, {words == 12 ? 6 : 4096}), dy = input("dy", f32, {ids.shape()[0], 24});
-        Axis p = reduce_axis("p", ids.shape()[0]);
+    for (auto [terms, words, rule] : {std::tuple<int64_t, int64_t, Rule>{6, 12, Rule::Searched},
+                                      {1200, 6000, Rule::Listed},
+                                      {2048, 40, Rule::Sorted}}) {
+        Tensor ids = input("ids", i32, {terms}), dy = input("dy", f32, {terms, 24});
+        Axis p = reduce_axis("p", terms);
         Tensor d =
             compute("d", {words, 24}, [&](Expr w, Expr j) { return sum(select(ids(p) == w, dy(p, j), 0.0), p); });
-        expect_chosen({d}, words == 12 ? Rule::Searched : Rule::Sorted);
+        expect_chosen({d}, rule);
     }
 }
 
