@@ -338,12 +338,19 @@ void replace_variable(State& state, LoopRecord& loop, const Expr& variable) {
 }  // namespace
 
 void refresh_regions(State& state, std::source_location where) {
+    std::set<int> all;
+    for (size_t s = 0; s < state.stages.size(); ++s) all.insert(static_cast<int>(s));
+    refresh_regions_in(state, all, where);
+}
+
+void refresh_regions_in(State& state, const std::set<int>& kernels, std::source_location where) {
     RememberRegions regions(state);
     for (size_t pass = 0; pass <= state.stages.size(); ++pass) {
         bool changed = false;
         for (size_t s = 0; s < state.stages.size(); ++s) {
             StageRecord& record = state.stages[s];
-            if (record.attach < 0 || record.inlined) continue;
+            if (record.attach < 0 || record.inlined || !kernels.contains(state.kernel_of(static_cast<int>(s))))
+                continue;
             Region region = region_of(state, static_cast<int>(s), where);
             if (record.streams >= 0)
                 for (const Expr& extent : shared_terms(state, static_cast<int>(s), where).extent)

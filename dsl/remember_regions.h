@@ -1,5 +1,6 @@
 #pragma once
 #include <map>
+#include <set>
 
 #include "dsl/schedule_state.h"
 
@@ -23,5 +24,11 @@ private:
     std::map<int, Region> own_;
     std::map<int, Region>* known_;
 };
+
+/// refresh_regions() of stages in these kernels, which are named by their own stages; all others are as they were.
+void refresh_regions_in(Schedule::State& state, const std::set<int>& kernels, std::source_location where);
+
+/// The kernels, as they are now, in which a step has changed what regions go by.
+std::set<int> kernels_changed(const Schedule::State& before, const Schedule::State& now);
 
 }  // namespace tw

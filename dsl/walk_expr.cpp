@@ -248,9 +248,16 @@ bool equal(const Expr& a, const Expr& b) {
 }
 
 bool contains(const Expr& root, const Expr& part) {
-    bool found = false;
-    visit(root, [&](const Expr& expr) { found = found || equal(expr, part); });
-    return found;
+    const int depth = depth_of(part);  // what is no deeper holds none but itself
+    NodeTable<std::monostate> seen;
+    auto walk = [&](auto& self, const Expr& expr) -> bool {
+        if (equal(expr, part)) return true;
+        if (depth_of(expr) <= depth || !seen.insert(expr.id())) return false;
+        bool found = false;
+        for_each_child(*expr, [&](const Expr& kid) { found = found || self(self, kid); });
+        return found;
+    };
+    return with_room_for(root, [&] { return walk(walk, root); });
 }
 
 std::vector<Expr> variables_of(const Expr& expr) {

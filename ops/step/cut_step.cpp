@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "ops/step/read_texts.h"
+#include "schedules/window_terms.h"
 #include "support/error.h"
 
 namespace tw {
@@ -162,7 +163,8 @@ private:
         const GroupSchedule &first = schedule(nodes(one)), &second = schedule(nodes(other));
         const double apart = first.seconds + second.seconds;
         const std::optional<Alike> alike = alike_of(one, other);
-        if (alike && side_by_side_.contains(*alike)) return leave(one, other, apart, apart);
+        if (alike && (side_by_side_.contains(*alike) || keeps_sums_for(one, other)))
+            return leave(one, other, apart, apart);
         const GroupSchedule& joined = schedule(both);
         if (!joined.selection) return leave(one, other, joined.problem);
         if (alike && std::abs(apart - joined.seconds) < of_rounding * apart) side_by_side_.insert(*alike);
@@ -209,6 +211,39 @@ private:
             for (const Tensor& tensor : graph_.nodes[static_cast<size_t>(node)].made())
                 how += how_read(tensor, one, other);
         return Alike{&schedule(nodes(one)), &schedule(nodes(other)), how};
+    }
+    /// Whether all that the one makes for the other are reductions, of which the other makes nothing but elements, and
+    /// reads guarded ones alone, as an optimizer's update of all parameters does. No rule inlines these, or has them
+    /// in the kernel of what reads them so: kernels stand side by side, and need not be looked for.
+    bool keeps_sums_for(int one, int other) {
+        std::set<const Operation*> sums;
+        for (int node : nodes(one))
+            for (const Tensor& tensor : graph_.nodes[static_cast<size_t>(node)].made()) {
+                if (!is_read_by(tensor, other)) continue;
+                if (!reduces(node)) return false;
+                sums.insert(tensor.operation().get());
+            }
+        return !sums.empty() && std::ranges::none_of(nodes(other), [&](int node) {
+            if (reduces(node)) return true;
+            const auto [unguarded, is_new] = read_unguarded_.try_emplace(node);
+            if (is_new) unguarded->second = read_unguarded(graph_.nodes[static_cast<size_t>(node)]);
+            return std::ranges::any_of(sums, [&](const Operation* sum) { return unguarded->second.contains(sum); });
+        });
+    }
+    bool is_read_by(const Tensor& tensor, int group) const {
+        const auto readers = graph_.readers.find(key_of(tensor));
+        return readers != graph_.readers.end() &&
+               std::ranges::any_of(readers->second, [&](int reader) { return group_of(reader) == group; });
+    }
+    /// Whether any of the node's results is made of reductions.
+    bool reduces(int node) {
+        const auto [known, is_new] = reduces_.try_emplace(node, false);
+        if (is_new)
+            known->second = std::ranges::any_of(graph_.nodes[static_cast<size_t>(node)].operation->outputs,
+                                                [](const Operation::Output& output) {
+                                                    return output.body.defined() && schedules::reduces(output.body);
+                                                });
+        return known->second;
     }
     std::string how_read(const Tensor& tensor, int one, int other) {
         std::string how = graph_.is_result(tensor) ? "result\n" : "\n";
@@ -309,7 +344,9 @@ private:
     std::set<std::string> apart_;
     std::map<Group, const GroupSchedule*> known_;
     std::map<int, std::map<TensorKey, std::string>> read_texts_;  // of nodes
-    std::set<Alike> side_by_side_;                                // pairs that gain and lose nothing together
+    std::map<int, std::set<const Operation*>> read_unguarded_;
+    std::map<int, bool> reduces_;
+    std::set<Alike> side_by_side_;  // pairs that gain and lose nothing together
 };
 
 }  // namespace

@@ -68,4 +68,20 @@ private:
 
 std::map<TensorKey, std::string> read_texts(const StepNode& node) { return Texts(node).of_tensors(); }
 
+std::set<const Operation*> read_unguarded(const StepNode& node) {
+    std::set<const Operation*> found;
+    auto see = [&](const Operation& operation) {
+        for (const Operation::Output& output : operation.outputs)
+            if (output.body.defined())
+                visit_with_extents(output.body, [&](const Expr& expr) {
+                    const Read* read = expr.as<Read>();
+                    if (read && !read->guarded) found.insert(read->operation.get());
+                });
+    };
+    see(*node.operation);
+    for (auto view = node.views.rbegin(); view != node.views.rend(); ++view)  // readers of views first
+        if (found.contains(view->get())) see(**view);
+    return found;
+}
+
 }  // namespace tw
