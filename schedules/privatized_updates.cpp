@@ -12,10 +12,10 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t threads = 256, neighbours = 4, blocks_wanted = 528;  // four for each multiprocessor of a large GPU
-constexpr int64_t most_elements = 4096;                                // of a block: 32 KB of i64
-constexpr int64_t least_terms = 1 << 15;                               // below, other ways take no longer
-constexpr int64_t least_of_an_element = 16;                            // terms
+constexpr int64_t threads = 256, neighbours = 4, blocks_of_parts = 528;  // four for each multiprocessor of a large GPU
+constexpr int64_t most_elements = 4096;                                  // of a block: 32 KB of i64
+constexpr int64_t least_terms = 1 << 15;                                 // below, other ways take no longer
+constexpr int64_t least_of_an_element = 16;                              // terms
 
 int64_t points_of(const Schedule& s, const std::vector<Loop>& loops) {
     int64_t points = 1;
@@ -31,7 +31,7 @@ Loop as_one(Schedule& s, const std::vector<Loop>& loops, const std::string& name
 void spread(Schedule& s, Loop elements) { s.bind(s.split(elements, threads, Tail::Mask, {"round", "t"})[1], thread); }
 
 void schedule_parts(Schedule& s, Stage stage, int64_t terms) {
-    const int64_t step = threads * neighbours, chunk_length = rounded_up(divided(terms, blocks_wanted), step);
+    const int64_t step = threads * neighbours, chunk_length = rounded_up(divided(terms, blocks_of_parts), step);
     const Stage parts = s.rfactor(stage, s.split(s.reduce(stage), chunk_length, Tail::Mask, {"chunk", "in_chunk"})[0]);
     const Stage adds = s.rfactor(stage, s.reduce(stage), Combine::Atomic);
     const Stage updates = s.scatter(parts, Combine::Atomic);
