@@ -80,11 +80,22 @@ private:
                resolved_memory(state_, target) == Memory::Shared;
     }
 
+    /// A block's threads share its updates: under a loop that is bound to them each would make all.
+    void check_made_once(const StageRecord& updates, int target) const {
+        for (int id : enclosing_loops(state_, updates.attach))
+            user_check(
+                !is_thread(loop(id).level), where_,
+                "'{}' is updated atomically in shared memory under loop '{}' of '{}', which is bound to {}: each "
+                "thread would make all updates; place it, by at(), under a loop outside of those that are bound "
+                "to threads",
+                name(target), loop(id).name, name(loop(id).stage), to_string(loop(id).level));
+    }
+
     /// Elements are updated by one kernel, between one that fills them and those that read them.
     void check_updates(int stage, int target) const {
         int updating = state_.kernel_of(stage);
         const StageRecord& updates = state_.stages[stage];
-        if (is_updated_in_place(updates, target)) return;  // readers stand there, too
+        if (is_updated_in_place(updates, target)) return check_made_once(updates, target);  // readers stand there, too
         const bool follows = updates.attach >= 0 && updates.after;
         for (int kernel : {target, stage})
             user_check((state_.stages[kernel].attach < 0 || (kernel == stage && follows)) &&

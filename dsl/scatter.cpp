@@ -78,6 +78,10 @@ Scattered terms_to_find(Edit& edit, int whole, const char* step) {
                "{}: it reduces along no axis, so there are no terms to send; scatter the reduction before taking "
                "parts of it",
                call);
+    user_check(is_one_operation(*definition.reducer), where,
+               "{}: '{}' combines by more than one operation; scatter reductions by +, *, min, max or an operation on "
+               "bits, of one value",
+               call, definition.reducer->name);
     std::optional<Scattered> terms = scattered_terms(definition);
     user_check(terms, where,
                "{}: no condition of its terms says which element they belong to; write them as "

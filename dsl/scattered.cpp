@@ -48,11 +48,13 @@ bool solve(Scattered& terms, const StageDefinition& reduction, const Expr& condi
 
 }  // namespace
 
+bool is_one_operation(const ReducerNode& reducer) {
+    auto* combined = reducer.combined.size() == 1 ? reducer.combined[0].as<Binary>() : nullptr;
+    return combined && combined->a.same(reducer.left[0]) && combined->b.same(reducer.right[0]);
+}
+
 std::optional<Scattered> conditional_terms(const StageDefinition& reduction) {
-    if (reduction.update.size() != 1) return {};
-    const ReducerNode& reducer = *reduction.reducer;
-    auto* combined = reducer.combined[0].as<Binary>();
-    if (!combined || !combined->a.same(reducer.left[0]) || !combined->b.same(reducer.right[0])) return {};
+    if (reduction.update.size() != 1 || !is_one_operation(*reduction.reducer)) return {};
     auto* node = reduction.update[0].as<Binary>();
     if (!node) return {};
     Expr term = node->a.same(reduction.accumulators[0]) ? node->b : node->a;

@@ -21,6 +21,9 @@ struct Scattered {
     std::vector<Expr> inside() const;
 };
 
+/// Whether it combines two values, of one component, by one operation.
+bool is_one_operation(const ReducerNode& reducer);
+
 /// select(conditions, value, identity), or a condition that is counted: of such a reduction the conditions and the
 /// value; nothing is solved.
 std::optional<Scattered> conditional_terms(const StageDefinition& reduction);

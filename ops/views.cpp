@@ -85,13 +85,16 @@ Tensor reshape(const Tensor& x, const std::vector<int64_t>& shape, std::source_l
 }
 
 Tensor slice(const Tensor& x, int dim, int64_t begin, int64_t end, std::source_location where) {
+    if (dim < 0) dim += static_cast<int>(x.shape().size());
     if (const auto view = slice_in_memory(x, dim, begin, end, where)) return *view;
     return operator_with("slice", fmt::format("{} {} {}", dim, begin, end), [=](const std::vector<tw::Tensor>& in) {
         return schedules::slice("slice", in[0], dim, begin, end);
     })({x}, where);
 }
 
-Tensor permute(const Tensor& x, const std::vector<int>& order, std::source_location where) {
+Tensor permute(const Tensor& x, const std::vector<int>& given, std::source_location where) {
+    std::vector<int> order = given;
+    for (int& from : order) from += from < 0 ? static_cast<int>(x.shape().size()) : 0;
     if (keeps_order(x.shape(), order)) {
         std::vector<int64_t> shape;
         for (const int d : order) shape.push_back(x.shape()[static_cast<size_t>(d)]);

@@ -194,8 +194,9 @@ public:
                 continue;
             }
             const auto product = product_in(present);
-            if (product && pays(*product) && !is_tiled_as_it_is(present, *product))
-                whole_.put(given, declared(present, *product));
+            if (!product || !pays(*product) || is_tiled_as_it_is(present, *product)) continue;
+            const Tensor found = with_one_made(present, *product);
+            whole_.put(given, found.defined() ? found : declared(present, *product));
         }
         for (const Tensor& output : given_) result_.outputs.push_back(whole_.of(output));
         return std::move(result_);
@@ -236,6 +237,33 @@ private:
             body = exchanged(body, element, copy.read({own.begin(), own.end()}));
         }
         return body.same(body_of(tensor)) ? Tensor() : declared_as(tensor, body);
+    }
+
+    /// The product of one factor where it lies, in rows of however many dimensions, and of a copy of the other one, if
+    /// that is a product for tensor cores; else undefined.
+    Tensor with_one_made(const Tensor& tensor, const Product& product) {
+        const bool keeps_a = product.a.plain(product.type), keeps_b = product.b.plain(product.type);
+        if (product.type == f32 || product.terms.size() != 1 || keeps_a == keeps_b) return {};
+        const Factor &made = keeps_a ? product.b : product.a, &kept = keeps_a ? product.a : product.b;
+        std::vector<Expr> own;
+        std::ranges::copy_if(tensor.operation()->axes, std::back_inserter(own),
+                             [&](const Expr& axis) { return made.depends_on(axis); });
+        const bool lies_along = !own.empty() && made.lies_along(own.back()) && !made.lies_along(product.terms[0]);
+        own.insert(own.end() - (lies_along ? 1 : 0), product.terms[0]);
+        const Tensor copy = compute(
+            names_.take(tensor.name() + (keeps_a ? "_columns" : "_rows")), extents_of(own),
+            [&](const std::vector<Expr>& at) { return as_stored(over(own, made.value(), at), product.type); },
+            tensor.operation()->where);
+        const Axis t = reduce_axis("t", points_of(product.terms));
+        auto at_term = [&](const Expr& e) { return substitute(e, {{product.terms[0], t}}); };
+        const Expr of_copy = at_term(as_multiplied(copy.read({own.begin(), own.end()}), product)),
+                   of_kept = at_term(kept.element);
+        const Tensor found = declared_as(
+            tensor, with_reduction(body_of(tensor), sum(keeps_a ? of_kept * of_copy : of_copy * of_kept, t)));
+        if (!unit_product(found) && !product_of_joined_axes(found)) return {};
+        result_.notes.push_back(
+            fmt::format("'{}' is a product of matrices, of which '{}' is copied first", tensor.name(), copy.name()));
+        return found;
     }
 
     /// A factor as a matrix, for each element of the batch.

@@ -76,12 +76,12 @@ int64_t results_of(const Schedule& s, Stage stage) {
     return results;
 }
 
-/// Of terms that lie side by side, as many as make a vector wherever it begins.
+/// Of many terms that lie side by side, as many as make a vector wherever it begins.
 int64_t neighbours_of_loop(const Schedule& s, Stage stage) {
     const std::vector<Loop> even = even_reduce_loops(s, stage);
-    if (even.empty()) return 1;
-    const auto length = as_constant(s.extent(even.back())).value_or(1);
-    return std::gcd(neighbours_of_terms(s, stage), length);
+    int64_t terms = 1;
+    for (const Loop& loop : even) terms *= *as_constant(s.extent(loop));
+    return terms < ManyTerms ? 1 : std::gcd(neighbours_of_terms(s, stage), *as_constant(s.extent(even.back())));
 }
 
 /// Loads of what the loops around a leaf of the stage make of terms: whether one reads of each result another element.
@@ -161,7 +161,7 @@ void share_reduction(Schedule& s, Stage stage) {
     Loop share = terms;
     if (neighbours > 1) {
         const auto [step, in_step] = s.split(terms, sharers * neighbours, Tail::Mask, {"step", "in_step"});
-        const auto [own, term] = s.split(in_step, neighbours, {"share", "element"});
+        const auto [own, term] = s.split(in_step, neighbours, {"share", "neighbour"});
         share = own;
         s.unroll(term);
     } else {

@@ -152,12 +152,13 @@ ThinTiles tiles_of_columns(const TensorProductShape& shape, const Target& target
 
 /// Whether elements lie alone in all rows, and these are so long that their ends, and so few vectors that reading these
 /// one by one, matter little. Measured: of 2 bytes 15445x1x31657 0.230 ms (0.316 element by element), 20000x1x4097
-/// 0.048 (0.052), 5000x4x9001 0.046 (0.043), 20000x1x1001 0.019 (0.016); pairs, 9002x2x9002, 0.062 (0.045).
+/// 0.048 (0.052), 5000x4x9001 0.046 (0.043), 20000x1x1001 0.019 (0.016); pairs, 9002x2x9002, 0.062
+/// (0.045); of one byte 31133x1x24641 0.415 (0.398).
 bool rows_want_alignment(const TensorProductShape& shape) {
     constexpr int64_t least_vectors = 256, most_beside = 3;
     const int64_t batch_begins = shape.batch > 1 ? std::max(shape.m, shape.n) * shape.k : 0;
-    return neighbours_of_matrix(shape) == 1 && std::min(shape.m, shape.n) <= most_beside &&
-           shape.k >= least_vectors * neighbours_of_matrix(shape, true) &&
+    return bytes_of(shape.operand) > 1 && neighbours_of_matrix(shape) == 1 &&
+           std::min(shape.m, shape.n) <= most_beside && shape.k >= least_vectors * neighbours_of_matrix(shape, true) &&
            batch_begins % neighbours_of_matrix(shape, true) == 0;
 }
 
@@ -246,8 +247,10 @@ double predicted_cycles(const ThinTiles& t, const TensorProductShape& shape, con
     const double vectors = as_double(std::min(shape.m, shape.n)), batch = as_double(std::max<int64_t>(shape.batch, 1)),
                  extent = as_double(std::max(shape.m, shape.n)), elements = extent * as_double(shape.k) * batch,
                  multiprocessors = std::max(target.multiprocessors, 1);
-    // Of more than eight vectors that lie across took 9 a third longer, 12 and 16 three and four times as long.
-    const bool waits = vectors > 8 && vectors_lie_across(shape) && bytes_of(shape.operand) == 2;
+    // Of more than eight vectors that lie across took 9 a third longer, 12 and 16 three and four times as long; 12 of a
+    // matrix whose rows are read element by element three and a half times.
+    const bool is_alone = terms_lie_together(shape) && neighbours_of_matrix(shape, t.align) == 1;
+    const bool waits = vectors > 8 && (vectors_lie_across(shape) || is_alone) && bytes_of(shape.operand) == 2;
     const double busy =
         elements / multiprocessors * (waits ? 1 + (vectors - 8) / 3 : 1) *
             std::max(instructions_of_element(t, shape) / instructions_a_cycle, lines_of_element(t, shape) / lanes) +

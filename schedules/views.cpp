@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "dsl/check_sizes.h"
 #include "dsl/differentiate.h"
@@ -100,7 +101,8 @@ Tensor reshape(const std::string& name, const Tensor& x, const std::vector<int64
 Tensor slice(const std::string& name, const Tensor& x, int dim, int64_t begin, int64_t end,
              std::source_location where) {
     const std::string asked = fmt::format("slice of '{}' {}", x.name(where), shape_text(x.shape()));
-    user_check(dim >= 0 && dim < x.rank(), where, "{}: there is no dimension {}", asked, dim);
+    const int given = std::exchange(dim, dim < 0 ? dim + x.rank() : dim);
+    user_check(dim >= 0 && dim < x.rank(), where, "{}: there is no dimension {}", asked, given);
     const auto extent = as_constant(x.shape()[static_cast<size_t>(dim)]);
     user_check(extent.has_value(), where, "{}: dimension {} is a named size; slice one that is a number", asked, dim);
     const int64_t from = begin < 0 ? begin + *extent : begin, to = end < 0 ? end + *extent : end;
@@ -120,12 +122,14 @@ Tensor slice(const std::string& name, const Tensor& x, int dim, int64_t begin, i
         where);
 }
 
-Tensor permute(const std::string& name, const Tensor& x, const std::vector<int>& order, std::source_location where) {
-    std::vector<int> sorted = order, all(static_cast<size_t>(x.rank(where)));
+Tensor permute(const std::string& name, const Tensor& x, const std::vector<int>& given, std::source_location where) {
+    std::vector<int> order = given, all(static_cast<size_t>(x.rank(where)));
+    for (int& from : order) from += from < 0 ? x.rank() : 0;
+    std::vector<int> sorted = order;
     std::ranges::sort(sorted);
     std::iota(all.begin(), all.end(), 0);
     user_check(sorted == all, where, "permute of '{}' {} by [{}]: name each of its dimensions, from 0 on, once",
-               x.name(), shape_text(x.shape()), fmt::join(order, ", "));
+               x.name(), shape_text(x.shape()), fmt::join(given, ", "));
     Shape shape;
     for (int from : order) shape.emplace_back(x.shape()[static_cast<size_t>(from)]);
     return compute(

@@ -238,6 +238,6 @@ def unknown_family(kernel):
         "quantised_groups": of(quantised_groups(last)),
         "moving_variance": of(moving_variance(last)),
         "histogram": of(histogram(last)),
-        "largest_of_segments": of(largest_of_segments(extents[1])),
+        "largest_of_segments": of(largest_of_segments(extents[1] if len(extents) > 1 else 0)),
         "cumulative_sums": Family(lambda t, s: t["u"].cumsum(-1), terms="u")}
     return families.get(name[1])

@@ -120,6 +120,22 @@ TEST(AtomicParts, MayStandWhereTheirElementsLive) {
     expect_declared_values(s, p.bindings);
 }
 
+/// Threads of a block share the updates that stand in it: under a loop of theirs each would make all.
+TEST(AtomicPartsErrors, UnderLoopsOfThreads) {
+    for (const Level level : {thread, lane, warp}) {
+        RowSums p;
+        Schedule s({p.z}, target("sm_90a"));
+        auto [block, inside] = s.split(s.loops<1>(p.z)[0], 4, Tail::Mask);
+        s.rfactor(p.y, s.split(s.reduce(p.y), 8, Tail::Mask)[0], Combine::Atomic);
+        Schedule before = s;
+        s.at(p.y, inside);
+        EXPECT_ERROR(s.bind(inside, level), "'y' is updated atomically in shared memory under loop");
+        before.bind(inside, level);
+        EXPECT_ERROR(before.at(p.y, inside),
+                     "each thread would make all updates; place it, by at(), under a loop outside");
+    }
+}
+
 TEST(AtomicPartsErrors, OfRoundedElements) {
     RowSums p;
     Schedule s({p.z}, target("sm_90a"));
@@ -293,6 +309,7 @@ TEST(Scatter, NeedsAReducerThatIsOneOperation) {
     });
     Schedule s({d}, target("sm_90a"));
     EXPECT_FALSE(s.scatters(d));
+    EXPECT_ERROR(s.scatter(d), "'last' combines by more than one operation; scatter reductions by +, *, min, max");
 }
 
 /// Two solved axes, a batch that the index depends on, a term's own condition, an axis that chooses nothing.

@@ -105,6 +105,13 @@ TEST(Views, SlicesAndPermutationsHaveWhatTheySay) {
     while (advance(at, got[3].shape));
 }
 
+TEST(Views, CountNegativeDimensionsFromTheLast) {
+    const Tensor x = input("x", f32, {4, 6, 5});
+    EXPECT_EQ(to_string(*slice("y", x, -1, 1, 3).operation()), to_string(*slice("y", x, 2, 1, 3).operation()));
+    EXPECT_EQ(to_string(*permute("y", x, {-1, 0, -2}).operation()), to_string(*permute("y", x, {2, 0, 1}).operation()));
+    EXPECT_ERROR(slice("y", x, -4, 0, 1), "there is no dimension -4");
+}
+
 TEST(Views, RefuseWhatDoesNotFit) {
     const Tensor x = input("x", f32, {4, 6});
     EXPECT_ERROR(reshape("y", x, {5, 5}), "reshape of 'x' [4, 6] to [5, 5]: there are 24 elements, not 25");
