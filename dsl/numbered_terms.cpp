@@ -6,6 +6,7 @@
 
 #include "dsl/simplify.h"
 #include "dsl/update.h"
+#include "support/error.h"
 
 namespace tw {
 namespace {
@@ -39,6 +40,11 @@ Substitution point_of(const std::vector<Expr>& axes, Expr number) {
 
 NumberedTerms::NumberedTerms(Edit& edit, int reduction, const Scattered& terms)
     : edit_(edit), reduction_(reduction), whole_(edit.state.stages[reduction].definition), terms_(terms) {
+    user_check(
+        whole_.terms_where.empty(), edit.where,
+        "the last part of the terms of '{}' is shorter, so that they have no numbers; take parts of a length that "
+        "divides the terms, or updates, Combine::Atomic",
+        whole_.name);
     for (const Expr& axis : whole_.axes) {
         bool chooses = std::any_of(terms.solved.begin(), terms.solved.end(),
                                    [&](const auto& solved) { return contains(solved.second, axis); });
@@ -124,7 +130,6 @@ void NumberedTerms::reduce_terms(const std::vector<Expr>& along, const std::vect
             axes.push_back(axis);
             extents.push_back(extent_of(axis));
         }
-    own.terms_where.clear();  // keys and conditions have them
     own.reduce_axes = axes;
     own.reduce_extents = extents;
     add_root_loops(state, reduction_, own.operation->shape);

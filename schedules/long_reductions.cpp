@@ -39,7 +39,7 @@ std::vector<Loop> reduce_loops(const Schedule& s, Stage stage) {
 ColumnTerms schedule_columns(Schedule& s, Stage stage, Loop rows, const ColumnThreads& shape) {
     std::vector<Loop> others = s.data_loops(stage);
     const Loop columns = others.back();
-    s.order(others);  // of parts, the number of the chunk stands inside
+    if (others.size() > 2) s.order(others);  // of parts, the number of the chunk stands inside
     others.pop_back();
     std::optional<Loop> outer;
     if (!others.empty()) outer = others.size() > 1 ? s.fuse(others, "others") : others[0];

@@ -77,7 +77,8 @@ def gram_of_channels(t):
 
 
 def covariance(t):
-    return torch.cov(t["u"].t())
+    apart = t["u"] - t["u"].mean(0)
+    return apart.t() @ apart / (len(apart) - 1)
 
 
 def eight_bit_product(t):
