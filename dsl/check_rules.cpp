@@ -96,7 +96,7 @@ private:
         int updating = state_.kernel_of(stage);
         const StageRecord& updates = state_.stages[stage];
         if (is_updated_in_place(updates, target)) return check_made_once(updates, target);  // readers stand there, too
-        const bool follows = updates.attach >= 0 && updates.after;
+        const bool follows = updates.attach >= 0 && updates.after && updating != state_.kernel_of(target);
         for (int kernel : {target, stage})
             user_check((state_.stages[kernel].attach < 0 || (kernel == stage && follows)) &&
                            resolved_memory(state_, kernel) == Memory::Global,

@@ -164,6 +164,7 @@ TEST(AtomicPartsErrors, NameWhatToDo) {
     bound.bind(bound.data_loops(parts)[0], thread);
     EXPECT_ERROR(bound.at(p.y, bound.loops<1>(p.z)[0]),
                  "'y' cannot stand under a loop or leave global memory: 'y_partial' updates");
+    EXPECT_ERROR(s.at(parts, s.loops<1>(p.y)[0]), "'y_partial' cannot stand under a loop or leave global memory");
     EXPECT_ERROR(s.at(p.z, s.data_loops(parts)[0]),
                  "'z' reads 'y', whose elements are complete only behind the kernel");
     Schedule both({p.y, p.z}, target("sm_90a"));
