@@ -2,7 +2,6 @@
 #include "dsl/differentiate.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -64,7 +63,7 @@ public:
                     std::source_location where)
         : where_(where), names_(names_of_outer ? *names_of_outer : own_names_) {
         auto operations = operations_with_rules(output);
-        for (const auto& operation : operations) names_.insert(operation->name);
+        for (const auto& operation : operations) named_.insert(operation), names_.insert(operation->name);
         mark_needed(operations, inputs);
         given_[key_of(output)] = adjoint;
         for (size_t n = operations.size(); n-- > 0;)
@@ -214,9 +213,18 @@ private:
 
     /// Of what a rule has made, which is to stand in one schedule with the rest.
     void take_names(const std::vector<Tensor>& made) {
-        std::vector<Tensor> defined;
-        std::ranges::copy_if(made, std::back_inserter(defined), &Tensor::defined);
-        for (const auto& operation : operations_of(defined)) names_.insert(operation->name);
+        for (const Tensor& tensor : made)
+            if (tensor.defined()) take_names(tensor.operation());
+    }
+    /// Down to what has been looked at before: rules are as many as operations.
+    void take_names(const std::shared_ptr<const Operation>& operation) {
+        if (!named_.insert(operation).second) return;
+        names_.insert(operation->name);
+        for (const Operation::Output& output : operation->outputs)
+            if (output.body.defined())
+                visit_with_extents(output.body, [&](const Expr& e) {
+                    if (const Read* read = e.as<Read>()) take_names(read->operation);
+                });
     }
 
     static std::vector<Expr> axes_of(const Tensor& tensor) {
@@ -399,7 +407,8 @@ private:
     std::set<const Operation*> needed_;
     std::set<std::string> own_names_;
     std::set<std::string>& names_;
-    std::map<std::string, int> next_number_;  // of a name that is wished for again
+    std::set<std::shared_ptr<const Operation>> named_;  // whose names are among these, with all that they read
+    std::map<std::string, int> next_number_;            // of a name that is wished for again
     std::map<Key, Tensor> given_, finished_;
     std::map<Key, std::vector<Part>> parts_;
 };
