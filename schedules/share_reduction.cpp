@@ -61,7 +61,8 @@ bool may_reorder(const std::vector<Tensor>& outputs) {
 
 void spread_results(Schedule& s, Stage stage, int64_t results) {
     if (!s.data_loops(stage).empty())
-        spread(s, stage, pick(s.name(stage), "results", {32, 64, 128, 256, 512}, results), pick_each(s, stage, 1));
+        spread(s, stage, pick(s.name(stage), "results", {32, 64, 128, 256, 512}, results),
+               s.reduces(stage) ? pick_each(s, stage, 1) : 1);
 }
 
 namespace {

@@ -59,7 +59,8 @@ const Kind kKinds[] = {
 }},
 {"updated_elements_inside_of_another_kernel", "which takes a kernel before and one behind", [](Attempt& t) {
     Rows p(t);
-    p.s->rfactor(p.total, p.s->reduce(p.total), Combine::Atomic);
+    const Stage parts = p.s->rfactor(p.total, p.s->reduce(p.total), Combine::Atomic);
+    p.s->bind(p.s->data_loops(parts)[0], thread);  // scheduled, they do not go along
     t.step(*p.s, [&] { p.s->at((*p.s)[p.total], p.s->loops<2>(p.y)[0]); });
 }},
 {"updates_inside_of_the_kernel_of_a_reader", "complete only behind the kernel", [](Attempt& t) {

@@ -256,7 +256,12 @@ TEST_P(Scans, StepsThatWouldBreakOneAreRefused) {
     Tensor guarded = compute("guarded", {8, 16}, [&](Expr i, Expr t) { return sum(select(j <= t, x(i, j), 0), j); });
     Schedule atomic({guarded}, device_target());
     Stage updates = atomic.rfactor(guarded, atomic.split(atomic.reduce(guarded), 4)[0], Combine::Atomic);
-    EXPECT_ERROR(atomic.running(updates, atomic.data_loops(updates)[2]), "is already computed by atomics");
+    EXPECT_ERROR(atomic.running(updates, atomic.data_loops(updates)[2]), "which is neither the iteration nor one more");
+    Tensor sums = compute("sums", {8}, [&](Expr i) { return sum(x(i, j), j); });
+    Tensor squares = compute("squares", {8}, [&](Expr i) { return sum(x(i, j) * x(i, j), j); });
+    Schedule streamed({sums, squares}, device_target());
+    streamed.stream({sums, squares}, streamed.reduce(squares));
+    EXPECT_ERROR(streamed.running(squares, streamed.loops<1>(squares)[0]), "is already computed by atomics");
 }
 
 TEST_P(Scans, OfDeclarationsThatAreNoneAreRefused) {
