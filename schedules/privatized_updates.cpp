@@ -7,7 +7,6 @@
 #include "schedules/scattered.h"
 #include "schedules/take_steps.h"
 #include "schedules/whole_tiles.h"
-#include "support/error.h"
 
 namespace tw::schedules {
 namespace {
@@ -35,7 +34,6 @@ void schedule_parts(Schedule& s, Stage stage, int64_t terms) {
     const Stage parts = s.rfactor(stage, s.split(s.reduce(stage), chunk_length, Tail::Mask, {"chunk", "in_chunk"})[0]);
     const Stage adds = s.rfactor(stage, s.reduce(stage), Combine::Atomic);
     const Stage updates = s.scatter(parts, Combine::Atomic);
-    if (!s.deterministic()) throw_error(Error, "privatized updates: the order of floats would tell");
     std::vector<Loop> elements = s.data_loops(adds);
     const Loop chunk = elements[0];
     s.order(elements);

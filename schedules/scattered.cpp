@@ -218,7 +218,7 @@ bool schedule_scattered(Schedule& s, Stage stage, const std::vector<Tensor>& out
                                 : privatized ? "privatized"
                                              : ways[static_cast<size_t>(scattered_way(terms, rows, width))];
     const std::string way = pick(s.name(stage), "terms", ways, by_rule);
-    if (way == "privatized" && schedule_privatized(s, stage)) return true;
+    if (way == "privatized" && privatized && schedule_privatized(s, stage)) return true;
     if (way == "searched" && known &&
         take_steps(s, stage, [&](Schedule& trial) { schedule_searched(trial, stage, terms, rows, width); }))
         return true;
