@@ -6,7 +6,7 @@
 
 namespace tw {
 
-/// LetteredFactors by the letters of their axes, as in einsum(); a sum runs over those that the result lacks.
+/// Factors by the letters of their axes, as in einsum(); a sum runs over those that the result lacks.
 struct LetteredFactors {
     std::vector<std::string> letters;  ///< of each
     std::string result;

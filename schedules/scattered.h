@@ -5,8 +5,8 @@
 
 namespace tw::schedules {
 
-/// How a row finds its terms: each element looks at all of them; each row looks for its own in the same kernel; or they
-/// are sorted by row before, and each row reduces its own.
+/// How a row finds its terms: each element looks at all of them; each row looks for its own in the same kernel; they are
+/// sorted by row before, and each row reduces its own; or blocks of rows list theirs in the same kernel.
 enum class ScatteredWay { Compared, Searched, Sorted, Listed };
 /// What takes the fewest instructions, of rows that are not few (are_few_rows of sorted_terms.h).
 ScatteredWay scattered_way(int64_t terms, int64_t rows, int64_t width);

@@ -1,8 +1,6 @@
 #include "schedules/self_products.h"
 
 #include <algorithm>
-#include <map>
-#include <memory>
 
 #include <fmt/format.h>
 
