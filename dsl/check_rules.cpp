@@ -348,13 +348,7 @@ void replace_variable(State& state, LoopRecord& loop, const Expr& variable) {
 
 }  // namespace
 
-void refresh_regions(State& state, std::source_location where) {
-    std::set<int> all;
-    for (size_t s = 0; s < state.stages.size(); ++s) all.insert(static_cast<int>(s));
-    refresh_regions_in(state, all, where);
-}
-
-void refresh_regions_in(State& state, const std::set<int>& kernels, std::source_location where) {
+void refresh_regions(State& state, const std::set<int>& kernels, std::source_location where) {
     RememberRegions regions(state);
     for (size_t pass = 0; pass <= state.stages.size(); ++pass) {
         bool changed = false;

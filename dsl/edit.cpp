@@ -42,7 +42,7 @@ Edit::Edit(std::unique_ptr<State>& target, std::source_location where)
 
 void Edit::commit(const std::string& cpp, const std::string& saved) {
     check_rules(state, where);
-    refresh_regions_in(state, kernels_changed(*target_, state), where);
+    refresh_regions(state, kernels_changed(*target_, state), where);
     RememberRegions regions(state);
     check_lengths_alike(state, where);
     state.tree_is_old = true;

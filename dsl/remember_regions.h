@@ -25,8 +25,10 @@ private:
     std::map<int, Region>* known_;
 };
 
-/// refresh_regions() of stages in these kernels, which are named by their own stages; all others are as they were.
-void refresh_regions_in(Schedule::State& state, const std::set<int>& kernels, std::source_location where);
+/// Gives attached stages whose loops are untouched the extents that their regions have now, in these kernels, which are
+/// named by their own stages; all others are as they were. Throws Error if a region changed under loops that were split,
+/// or if a rule is broken.
+void refresh_regions(Schedule::State& state, const std::set<int>& kernels, std::source_location where);
 
 /// The kernels, as they are now, in which a step has changed what regions go by.
 std::set<int> kernels_changed(const Schedule::State& before, const Schedule::State& now);

@@ -219,9 +219,6 @@ Region following_region(const Schedule::State& state, int stage, std::source_loc
 /// whose followers it stands, has been made in this iteration.
 std::vector<Expr> following_conditions(const Schedule::State& state, int stage, std::source_location where);
 
-/// Gives attached stages whose loops are untouched the extents that their regions have now. Throws Error if a region
-/// changed under loops that were split, or if a rule is broken.
-void refresh_regions(Schedule::State& state, std::source_location where);
 /// Rules about levels, nesting and placement.
 void check_rules(const Schedule::State& state, std::source_location where);
 /// The schedule tree.

@@ -5,25 +5,11 @@
 
 #include "dsl/declare_scatter.h"
 #include "dsl/interpret.h"
+#include "tests/dsl/declared_values.h"
 #include "tests/support/expect_error.h"
 
 namespace tw {
 namespace {
-
-HostArray integers(Type type, const std::vector<int64_t>& shape, int64_t lo, int64_t hi, uint64_t seed) {
-    HostArray array = host_array(type, shape);
-    fill_integers(array, lo, hi, seed);
-    return array;
-}
-
-void expect_declared_values(const Schedule& s, const Bindings& bindings) {
-    std::vector<HostArray> got = interpret_tree(s.tree(), bindings), wanted = interpret_plain(s.outputs(), bindings);
-    for (size_t k = 0; k < got.size(); ++k) {
-        auto differs = difference(s.outputs()[k].name(), got[k], wanted[k], equal_values);
-        EXPECT_FALSE(differs) << *differs << "\n" << s.to_string();
-    }
-    EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
-}
 
 /// A row's terms are added in the declared order, to the same bits: rounding shows any other.
 TEST(ListedTerms, AreCombinedInTheDeclaredOrder) {
