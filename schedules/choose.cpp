@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "codegen/cost/known_nests.h"
+#include "codegen/cost/predict_time.h"
 #include "dsl/edit.h"
 #include "schedules/channels_last.h"
 #include "schedules/choose_elements.h"
@@ -88,6 +89,7 @@ public:
     }
 
     const ChosenRows& rows() const { return rows_; }
+    const std::vector<std::string>& off_units() const { return off_units_; }
 
     /// Of tensors that were declared anew, those that could not be tiled as they are now, and those that have not the
     /// tiling of their record.
@@ -176,7 +178,10 @@ private:
                 notes_.push_back(fmt::format("'{}' is not as its record says, by {}", c.name(), tried_.back().text));
             tiled_.pop_back();
         }
-        if (auto reason = why_without_units(c, outputs_, target_, refusal_)) notes_.push_back(*reason);
+        if (auto reason = why_without_units(c, outputs_, target_, refusal_)) {
+            notes_.push_back(*reason);
+            off_units_.push_back(c.name());
+        }
         if (auto reason = why_one_by_one(c, outputs_, target_)) notes_.push_back(*reason);
     }
 
@@ -371,6 +376,7 @@ private:
     std::string refusal_;       // of the last tiling of a product on tensor cores, or of rows
     std::vector<Tried> tried_;  // what was to be first before others
     std::vector<std::string> notes_;
+    std::vector<std::string> off_units_;  // sums of products of matrices that no tensor core makes
 };
 
 struct Chosen {
@@ -378,6 +384,7 @@ struct Chosen {
     std::vector<Tensor> moved_in_vain;
     std::vector<std::string> rows_in_vain;
     bool sums_in_vain = false;
+    std::vector<std::string> off_units;
 };
 /// Convolutions that cannot be tiled as they are declared anew are taken by the model, or as they were given.
 Chosen chosen(const MovedChannels& moved, const std::vector<std::string>& copied_rows, const Target& target) {
@@ -390,7 +397,8 @@ Chosen chosen(const MovedChannels& moved, const std::vector<std::string>& copied
         const std::vector<LeftOver> left_over = chooser.left_over();
         if (left_over.empty()) {
             for (const std::string& why : left) Edit::note(s, why);
-            return {std::move(s), chooser.moved_in_vain(), chooser.rows().in_vain, chooser.rows().sums_in_vain};
+            return {std::move(s), chooser.moved_in_vain(), chooser.rows().in_vain, chooser.rows().sums_in_vain,
+                    chooser.off_units()};
         }
         for (const LeftOver& each : left_over) {
             (each.is_fused         ? exceptions.apart
@@ -420,8 +428,7 @@ Chosen with_moved_channels(const DeclaredRows& rows, bool sums_of_copies, const 
     }
 }
 
-Schedule choose_kernels(const std::vector<Tensor>& outputs, const Target& target) {
-    const Redeclared products = declare_products(outputs, target);
+Chosen with_kept_rows(const Redeclared& products, const Target& target) {
     bool has_copies = true;
     for (std::vector<std::string> without;;) {
         Chosen found = with_moved_channels(declare_rows(products.outputs, without), has_copies, target);
@@ -431,8 +438,21 @@ Schedule choose_kernels(const std::vector<Tensor>& outputs, const Target& target
             if (std::ranges::find(without, name) == without.end()) without.push_back(name);
         if (without.size() != before) continue;
         for (const std::string& note : products.notes) Edit::note(found.schedule, note);
-        return std::move(found.schedule);
+        return found;
     }
+}
+
+/// Sums over windows that no tensor core makes as they were given are products of matrices that are copied before,
+/// where that is faster by the model of time.
+Schedule choose_kernels(const std::vector<Tensor>& outputs, const Target& target) {
+    const Redeclared products = declare_products(outputs, target);
+    Chosen found = with_kept_rows(products, target);
+    if (found.off_units.empty()) return std::move(found.schedule);
+    const Redeclared matrices = declare_products(outputs, target, found.off_units);
+    if (matrices.notes.size() == products.notes.size()) return std::move(found.schedule);
+    Chosen copied = with_kept_rows(matrices, target);
+    auto seconds = [&](const Schedule& s) { return codegen::predict_time(s.tree(), target).seconds; };
+    return std::move((seconds(copied.schedule) < seconds(found.schedule) ? copied : found).schedule);
 }
 
 }  // namespace

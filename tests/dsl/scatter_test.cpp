@@ -269,6 +269,27 @@ TEST(Scatter, FindsTermsInTheDeclaredOrder) {
     }
 }
 
+/// What has been sorted by the same elements is in that order already; by others it is not.
+TEST(Scatter, SortsTermsOnce) {
+    Tensor ids = input("ids", i32, {90}), others = input("others", i32, {90}), x = input("x", f32, {90, 3});
+    Axis r = reduce_axis("r", 90), q = reduce_axis("q", 90), u = reduce_axis("u", 90);
+    Tensor sums = compute("sums", {20, 3}, [&](Expr i, Expr e) { return sum(select(ids(r) == i, x(r, e), 0.0), r); });
+    Tensor most = compute("most", {20}, [&](Expr i) { return reduce_max(select(ids(q) == i, x(q, 0), -INFINITY), q); });
+    Tensor apart =
+        compute("apart", {20, 3}, [&](Expr i, Expr e) { return sum(select(others(u) == i, x(u, e), 0.0), u); });
+    Schedule s({sums, most, apart}, target("sm_90a"));
+    for (const Tensor& t : {sums, most, apart}) s.scatter(t);
+    const std::string text = s.to_string();
+    EXPECT_NE(text.find("kernel sums_order"), std::string::npos) << text;
+    EXPECT_EQ(text.find("kernel most_order"), std::string::npos) << text;
+    EXPECT_NE(text.find("kernel apart_order"), std::string::npos) << text;
+    expect_declared_values(s, {.inputs = {{"ids", integers(i32, {90}, -1, 20, 1)},
+                                          {"others", integers(i32, {90}, -1, 20, 4)},
+                                          {"x", integers(f32, {90, 3}, -9, 9, 2)}},
+                               .sizes = {},
+                               .scalars = {}});
+}
+
 TEST(Scatter, FindsTermsOfNamedSizes) {
     Expr v = size("v", {.min = 0, .max = 700}), n = size("n", {.min = 0, .max = 3000});
     Tensor ids = input("ids", i32, {n}), x = input("x", f32, {n, 2});
