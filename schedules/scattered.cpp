@@ -217,7 +217,7 @@ bool schedule_scattered(Schedule& s, Stage stage, const std::vector<Tensor>& out
     const std::string by_rule = few_rows     ? "few_rows"
                                 : privatized ? "privatized"
                                              : ways[static_cast<size_t>(scattered_way(terms, rows, width))];
-    const std::string way = pick(s.name(stage), "terms", ways, by_rule);
+    const std::string name = s.name(stage), way = pick(name, "terms", ways, by_rule);
     if (way == "privatized" && privatized && schedule_privatized(s, stage)) return true;
     if (way == "searched" && known &&
         take_steps(s, stage, [&](Schedule& trial) { schedule_searched(trial, stage, terms, rows, width); }))
@@ -226,9 +226,10 @@ bool schedule_scattered(Schedule& s, Stage stage, const std::vector<Tensor>& out
         take_steps(s, stage, [&](Schedule& trial) { schedule_listed(trial, stage, terms, listed_tiles(sizes)); }))
         return true;
     if (way == "few_rows" && known && schedule_as_few_rows(s, stage, outputs, sizes)) return true;
-    if (way == "compared" || (way == "searched" && by_rule != "sorted")) return false;
-    spread_sorted(s, s.scatter(stage), sizes);
-    return true;
+    const bool compares = way == "compared" || (way == "searched" && by_rule != "sorted");
+    took(name, "terms", compares ? "compared" : "sorted");
+    if (!compares) spread_sorted(s, s.scatter(stage), sizes);
+    return !compares;
 }
 
 }  // namespace tw::schedules
