@@ -7,6 +7,7 @@
 #include "codegen/cost/predict_time.h"
 #include "dsl/edit.h"
 #include "schedules/channels_last.h"
+#include "schedules/choices.h"
 #include "schedules/choose_elements.h"
 #include "schedules/choose_rows.h"
 #include "schedules/choose_windows.h"
@@ -78,7 +79,7 @@ public:
         for (const auto& operation : operations_of(outputs_))
             if (!operation->is_input()) tile(Tensor(operation, 0), best);
         if (auto found = choose_rows()) best = std::move(found);
-        if (!best) best = made_with_trees_later([&] { return scheduled(); });
+        if (!best) best = in_a_try([&] { return made_with_trees_later([&] { return scheduled(); }); });
         for (const Tensor& result : moved_.results)
             notes_.push_back(fmt::format("'{}' {}", result.name(),
                                          is_turned(result)
@@ -169,6 +170,7 @@ private:
             const bool is_on_units = tiled_.back().is_on_units();
             if (auto found = lowered(is_on_units)) {
                 best = std::move(found);
+                tell_tiling(c, &tiled_.back());
                 if (!is_on_units) break;
                 notes_.push_back(fmt::format("'{}': {}", c.name(), tiling_of(tiled_.back())));
                 return;
@@ -177,6 +179,7 @@ private:
             if (tiled_.back().is_from_record)
                 notes_.push_back(fmt::format("'{}' is not as its record says, by {}", c.name(), tried_.back().text));
             tiled_.pop_back();
+            tell_tiling(c, nullptr);
         }
         if (auto reason = why_without_units(c, outputs_, target_, refusal_)) {
             notes_.push_back(*reason);
@@ -286,9 +289,11 @@ private:
     /// and passes alone.
     std::optional<Schedule> lowered(bool is_on_units) {
         try {
-            Schedule s = made_with_trees_later([&] { return scheduled(); });
-            codegen::counted_kernels(s.tree(), target_);
-            return s;
+            return in_a_try([&] {
+                Schedule s = made_with_trees_later([&] { return scheduled(); });
+                codegen::counted_kernels(s.tree(), target_);
+                return s;
+            });
         } catch (const Error& error) {
             if (is_on_units) refusal_ = error.what();
             return {};
@@ -331,8 +336,7 @@ private:
         for (const Tensor& output : outputs_)
             if (std::ranges::any_of(moved_.results, [&](const Tensor& t) { return t.name() == output.name(); }))
                 found.push_back(output);
-        const std::vector<Tensor> operands = operands_of_windows(tiled_);
-        found.insert(found.end(), operands.begin(), operands.end());
+        for (const Tensor& operand : operands_of_windows(tiled_)) found.push_back(operand);
         return found;
     }
     std::optional<Tensor> copy_at(const Schedule& s, Stage stage) const {

@@ -17,17 +17,17 @@ namespace {
 
 constexpr int64_t most_written = 8;  // of terms
 
-std::vector<Expr> variables_of(const Reduce& reduction) { return {reduction.axes.begin(), reduction.axes.end()}; }
+std::vector<Expr> own_axes_of(const Reduce& reduction) { return {reduction.axes.begin(), reduction.axes.end()}; }
 
 /// Whether it is of few terms, and of one value each.
 bool is_short(const Reduce& reduction) {
     if (reduction.values.size() != 1) return false;
-    const int64_t terms = schedules::points_of(variables_of(reduction));
+    const int64_t terms = schedules::points_of(own_axes_of(reduction));
     return terms > 0 && terms <= most_written;
 }
 
 Expr written_out(const Reduce& reduction) {
-    const std::vector<Expr> axes = variables_of(reduction);
+    const std::vector<Expr> axes = own_axes_of(reduction);
     const Reducer& reducer = reduction.reducer;
     Expr all;
     for (int64_t number = 0; number < schedules::points_of(axes); ++number) {

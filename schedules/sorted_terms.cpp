@@ -165,6 +165,9 @@ void spread_sorted(Schedule& s, Stage stage, const ScatteredSizes& sizes) {
             shape.lanes = std::min(shape.lanes, most_threads / shape.sharers);
             if (take_steps(s, stage, [&](Schedule& trial) { spread_rows(trial, stage, shape); })) return;
         }
+        took(name, "spread", "vectors");
+        took(name, "sharers", 1);
+        took(name, "parts", 1);
         const int64_t threads = pick(name, "results", {64, 128, 256, 512}, results);
         if (shape.vector > 1 &&
             take_steps(s, stage, [&](Schedule& trial) { spread_vectors(trial, stage, shape.vector, threads); }))
@@ -175,7 +178,9 @@ void spread_sorted(Schedule& s, Stage stage, const ScatteredSizes& sizes) {
         if (shape.sharers > 1 &&
             take_steps(s, stage, [&](Schedule& trial) { share_elements_terms(trial, stage, shape.sharers); }))
             return;
+        took(name, "sharers", 1);
     }
+    took(name, "vector", 1);
     spread_results(s, stage, results);
 }
 
