@@ -16,6 +16,22 @@ std::vector<T> in_order(const std::vector<int>& order, const std::vector<T>& of)
     return result;
 }
 
+template <class See>
+void visit_reads_in(const Operation& operation, const See& see) {
+    for (const Operation::Output& output : operation.outputs)
+        if (output.body.defined())
+            visit_with_extents(output.body, [&](const Expr& e) {
+                if (const Read* read = e.as<Read>()) see(*read);
+            });
+}
+
+bool is_where_data_say(const Read& read) {
+    bool found = false;
+    for (const Expr& index : read.indices)
+        visit_with_extents(index, [&](const Expr& e) { found = found || e.as<Read>(); });
+    return found;
+}
+
 class Ordering {
 public:
     Ordering(const StepParts& parts, const DimensionOrders& orders) : parts_(parts), orders_(orders) {}
@@ -100,6 +116,21 @@ private:
 };
 
 }  // namespace
+
+std::set<const Operation*> movable_operations(const schedules::Declared& step, const StepGraph& graph) {
+    std::set<const Operation*> movable;
+    for (const StepNode& node : graph.nodes)
+        if (!node.own_schedule && !node.is_copy) movable.insert(node.operation.get());
+    for (const Tensor& result : step.outputs) movable.erase(result.operation().get());
+    for (const StepNode& node : graph.nodes)
+        if (node.own_schedule)
+            for (const Tensor& operand : node.reads) movable.erase(operand.operation().get());
+    for (const OperationRef& operation : graph.parts.operations())
+        visit_reads_in(*operation, [&](const Read& read) {
+            if (is_where_data_say(read)) movable.erase(read.operation.get());
+        });
+    return movable;
+}
 
 StoredStep in_orders(const StoredStep& step, const StepParts& parts, const DimensionOrders& orders) {
     return Ordering(parts, orders).ordered(step);

@@ -16,14 +16,6 @@ namespace {
 
 constexpr double least_gain = 0.03;  // of the time of what touches it; the model knows no better
 
-bool is_plain_place(const Read& read) {
-    return std::ranges::none_of(read.indices, [](const Expr& index) {
-        bool reads = false;
-        visit(index, [&](const Expr& e) { reads = reads || e.as<Read>(); });
-        return reads;
-    });
-}
-
 template <class See>
 void visit_reads_of(const Operation& operation, const See& see) {
     for (const Operation::Output& output : operation.outputs)
@@ -54,7 +46,8 @@ schedules::MovableChannels along_windows(const Tensor& sums) {
             if (std::ranges::any_of(variables, is_own) && !std::ranges::all_of(variables, is_own))
                 windows.insert(windows.end(), variables.begin(), variables.end());
         }
-    schedules::MovableChannels found{.operands = {}, .result = holds_any(operation.axes.back(), windows)};
+    schedules::MovableChannels found{.operands = {}, .result = false};
+    if (!operation.axes.empty()) found.result = holds_any(operation.axes.back(), windows);
     for (const Read* read : reads)
         if (holds_any(read->indices.back(), windows)) found.operands.emplace_back(read->operation, read->output);
     return found;
@@ -67,52 +60,36 @@ bool has_shape_of(const Operation& one, const Operation& other) {
 /// Operations whose dimensions may be in another order, those together that are made of each other element by element.
 class Movable {
 public:
-    explicit Movable(const StepGraph& graph) {
-        for (const StepNode& node : graph.nodes)
-            if (!node.own_schedule && !node.is_copy && !is_result(graph, node))
-                together_.emplace(node.operation.get(), node.operation.get());
-        for (const StepNode& node : graph.nodes)
-            if (node.own_schedule)
-                for (const Tensor& operand : node.reads) together_.erase(operand.operation().get());
-        for (const auto& operation : graph.parts.operations())
-            visit_reads_of(*operation, [&](const Read& read) {
-                if (!is_plain_place(read)) together_.erase(read.operation.get());
-            });
+    Movable(const schedules::Declared& step, const StepGraph& graph) {
+        for (const Operation* operation : movable_operations(step, graph)) first_.emplace(operation, operation);
         for (const StepNode& node : graph.nodes)
             visit_reads_of(*node.operation, [&](const Read& read) {
                 if (holds(node.operation.get()) && holds(read.operation.get()) &&
                     has_shape_of(*node.operation, *read.operation) &&
                     std::ranges::equal(read.indices, node.operation->axes, equal))
-                    together_[first(node.operation.get())] = first(read.operation.get());
+                    first_[root(node.operation.get())] = root(read.operation.get());
             });
+        for (auto& [operation, first] : first_) first = root(operation);
     }
-    bool holds(const Operation* operation) const { return together_.contains(operation); }
+    bool holds(const Operation* operation) const { return first_.contains(operation); }
     /// One that stands for all that are together with it.
-    const Operation* first(const Operation* of) const {
-        while (together_.at(of) != of) of = together_.at(of);
-        return of;
-    }
-    std::set<const Operation*> together_with(const Operation* first) const {
-        std::set<const Operation*> all;
-        for (const auto& [operation, next] : together_)
-            if (this->first(operation) == first) all.insert(operation);
-        return all;
-    }
+    const Operation* first(const Operation* of) const { return first_.at(of); }
 
 private:
-    static bool is_result(const StepGraph& graph, const StepNode& node) {
-        return std::ranges::any_of(node.made(), [&](const Tensor& made) { return graph.is_result(made); });
+    const Operation* root(const Operation* of) {
+        while (first_.at(of) != of) of = first_[of] = first_.at(first_.at(of));
+        return of;
     }
 
-    std::map<const Operation*, const Operation*> together_;  // each one, by others, to the one that stands for all
+    std::map<const Operation*, const Operation*> first_;
 };
 
 /// Of movable operations that have dimensions of one element: the other ones.
-DimensionOrders without_ones(const StepGraph& graph, const Movable& movable) {
+DimensionOrders without_ones(const StepGraph& graph, const std::set<const Operation*>& movable) {
     DimensionOrders orders;
     for (const StepNode& node : graph.nodes) {
         const std::vector<Expr>& shape = node.operation->shape;
-        if (!movable.holds(node.operation.get())) continue;
+        if (!movable.contains(node.operation.get())) continue;
         std::vector<int> others;
         for (int d = 0; d < static_cast<int>(shape.size()); ++d)
             if (!is_constant(shape[static_cast<size_t>(d)], 1)) others.push_back(d);
@@ -123,10 +100,10 @@ DimensionOrders without_ones(const StepGraph& graph, const Movable& movable) {
 
 /// What is in the same order together, and which others than the declared one it is wanted in.
 struct Together {
-    std::vector<const Operation*> operations;  // in the step's order
-    std::vector<std::vector<int>> orders;      // of dimensions, the first wish first
-    std::vector<int> touching;                 // nodes that are or read these
-    int chosen = 0;                            // of the orders; as_declared: none
+    std::vector<int> nodes;                // that make it
+    std::vector<int> touching;             // that make or read it
+    std::vector<std::vector<int>> orders;  // of dimensions, the first wish first
+    int chosen = 0;                        // of these; as_declared: none
 };
 constexpr int as_declared = -1;
 
@@ -147,7 +124,7 @@ std::vector<int> channels_wanted(const GroupDeclaration& group) {
 class LayingOut {
 public:
     LayingOut(const StoredStep& step, const StepGraph& graph, const StepCutting& cutting)
-        : step_(step), graph_(graph), cutting_(cutting), movable_(graph) {}
+        : step_(step), graph_(graph), cutting_(cutting), movable_(step.step, graph) {}
 
     std::optional<LaidOutStep> run() {
         find_wanted();
@@ -179,7 +156,7 @@ private:
             if (!node_at(n).own_schedule) note_turned(*node_at(n).operation);
         }
         for (const auto& [first, orders] : orders_) all_.push_back(together_with(first, orders));
-        std::ranges::sort(all_, {}, [](const Together& each) { return each.touching; });
+        std::ranges::sort(all_, {}, &Together::nodes);
     }
     void want(const Operation* operation, std::vector<int> order) {
         if (!movable_.holds(operation)) return;
@@ -187,14 +164,15 @@ private:
         if (std::ranges::find(orders, order) == orders.end()) orders.push_back(std::move(order));
     }
     Together together_with(const Operation* first, const std::vector<std::vector<int>>& orders) const {
-        const std::set<const Operation*> all = movable_.together_with(first);
-        Together together{.operations = {}, .orders = orders, .touching = {}};
+        const auto is_one = [&](const Operation* operation) {
+            return movable_.holds(operation) && movable_.first(operation) == first;
+        };
+        Together together{.nodes = {}, .touching = {}, .orders = orders};
         for (int n = 0; n < num_nodes(); ++n) {
-            const StepNode& node = node_at(n);
-            const bool is_one = all.contains(node.operation.get());
-            if (is_one) together.operations.push_back(node.operation.get());
-            if (is_one || std::ranges::any_of(node.reads,
-                                              [&](const Tensor& read) { return all.contains(read.operation().get()); }))
+            const bool makes_one = is_one(node_at(n).operation.get());
+            if (makes_one) together.nodes.push_back(n);
+            if (makes_one || std::ranges::any_of(node_at(n).reads,
+                                                 [&](const Tensor& read) { return is_one(read.operation().get()); }))
                 together.touching.push_back(n);
         }
         return together;
@@ -206,8 +184,9 @@ private:
         const auto may_have_channels = [&](const Tensor& tensor) {
             return tensor.rank() >= 3 && movable_.holds(tensor.operation().get());
         };
-        if (node.own_schedule || kind_of(*node.operation) != OperationKind::SumOfProducts) return;
+        if (node.own_schedule) return;
         if (!may_have_channels({node.operation, 0}) && std::ranges::none_of(node.reads, may_have_channels)) return;
+        if (kind_of(*node.operation) != OperationKind::SumOfProducts) return;
         const GroupDeclaration group = declare_group(graph_, {n});
         const auto [known, is_new] = channels_.try_emplace(group.text());
         if (is_new) known->second = channels_wanted(group);
@@ -276,8 +255,9 @@ private:
     DimensionOrders chosen_orders() const {
         DimensionOrders orders;
         for (const Together& each : all_)
-            for (const Operation* operation : each.operations)
-                if (each.chosen != as_declared) orders[operation] = each.orders[static_cast<size_t>(each.chosen)];
+            for (int node : each.nodes)
+                if (each.chosen != as_declared)
+                    orders[node_at(node).operation.get()] = each.orders[static_cast<size_t>(each.chosen)];
         return orders;
     }
     StepGraph graph_in(const DimensionOrders& orders) const {
@@ -307,7 +287,7 @@ private:
         for (const Together& each : all_) {
             if (each.chosen == as_declared) continue;
             std::vector<std::string> names;
-            for (const Operation* operation : each.operations) names.push_back(operation->name);
+            for (int node : each.nodes) names.push_back(node_at(node).operation->name);
             texts.push_back(fmt::format("{}: dimensions {}", fmt::join(names, ", "),
                                         fmt::join(each.orders[static_cast<size_t>(each.chosen)], ", ")));
         }
@@ -328,12 +308,18 @@ private:
 }  // namespace
 
 std::optional<LaidOutStep> lay_out(const StoredStep& step, const StepGraph& graph, const StepCutting& cutting) {
-    const DimensionOrders orders = without_ones(graph, Movable(graph));
+    const DimensionOrders orders = without_ones(graph, movable_operations(step.step, graph));
     if (orders.empty()) return LayingOut(step, graph, cutting).run();
-    CutStep narrow{.step = in_orders(step, graph.parts, orders), .graph = {}, .cut = {}};
-    narrow.graph = cutting.graph_of(narrow.step);
-    if (auto found = LayingOut(narrow.step, narrow.graph, cutting).run()) return found;
-    return LaidOutStep{std::move(narrow), {}};
+    std::vector<std::string> names;
+    for (const StepNode& node : graph.nodes)
+        if (orders.contains(node.operation.get())) names.push_back(node.operation->name);
+    LaidOutStep narrow{.step = {.step = in_orders(step, graph.parts, orders), .graph = {}, .cut = {}}, .laid_out = {}};
+    narrow.step.graph = cutting.graph_of(narrow.step.step);
+    std::optional<LaidOutStep> found = LayingOut(narrow.step.step, narrow.step.graph, cutting).run();
+    LaidOutStep& result = found ? *found : narrow;
+    result.laid_out.insert(result.laid_out.begin(),
+                           fmt::format("{}: without dimensions of one element", fmt::join(names, ", ")));
+    return std::move(result);
 }
 
 }  // namespace tw
