@@ -120,6 +120,13 @@ Try::~Try() {
     if (std::uncaught_exceptions() == errors_) choices_->made_ = choices_->in_try_;
 }
 
+KeptOutcomes::KeptOutcomes() : choices_(Choices::current()) {
+    if (choices_) outcomes_ = choices_->made_;
+}
+void KeptOutcomes::take_back() const {
+    if (choices_) choices_->made_ = outcomes_;
+}
+
 void took(const std::string& of, const std::string& what, const std::string& taken) {
     if (Choices* choices = Choices::current()) choices->came(name_of_choice(of, what), taken);
 }

@@ -58,6 +58,7 @@ public:
 
 private:
     friend class Try;
+    friend class KeptOutcomes;
     using Outcomes = std::map<std::string, std::string>;
 
     const Choice* choice(const std::string& name) const;
@@ -85,6 +86,17 @@ public:
 private:
     Choices* choices_;
     int errors_;  ///< on their way when it began
+};
+
+/// What choices have come to in the schedule that was kept last, for one that is taken after all.
+class KeptOutcomes {
+public:
+    KeptOutcomes();
+    void take_back() const;
+
+private:
+    Choices* choices_;
+    std::map<std::string, std::string> outcomes_;
 };
 
 /// What `make` makes, as a try.

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "codegen/cost/known_nests.h"
-#include "codegen/cost/predict_time.h"
 #include "dsl/edit.h"
 #include "schedules/channels_last.h"
 #include "schedules/choices.h"
@@ -28,11 +27,13 @@
 #include "schedules/streamed_attention.h"
 #include "schedules/sums_together.h"
 #include "schedules/tiled_product.h"
+#include "schedules/tilings_to_try.h"
 #include "schedules/transposed.h"
 #include "schedules/tuned_records.h"
 #include "schedules/turned_views.h"
 #include "schedules/unit_product.h"
 #include "schedules/window_terms.h"
+#include "schedules/windows_as_matrices.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -165,7 +166,7 @@ private:
     void tile(const Tensor& c, std::optional<Schedule>& best) {
         if (is_made_with_others(c)) return;
         refusal_.clear();
-        for (TiledProduct& tiled : pick_tilings(c, tilings_to_try(c), target_)) {
+        for (TiledProduct& tiled : pick_tilings(c, tilings_of_sums(c), target_)) {
             tiled_.push_back(std::move(tiled));
             const bool is_on_units = tiled_.back().is_on_units();
             if (auto found = lowered(is_on_units)) {
@@ -217,32 +218,10 @@ private:
         return std::ranges::any_of(tensors, [&](const Tensor& t) { return s[t].id == stage.id; });
     }
 
-    std::vector<TiledProduct> tilings_to_try(const Tensor& c) const {
-        std::vector<TiledProduct> found;
-        for (const RedeclaredHalo& halo : declared_.halos)
-            if (halo.convolution.sums.same(c)) return {{c, {}, {}, halo, halo.is_from_record}};
-        for (const RedeclaredDepthwise& depthwise : declared_.depthwise)
-            if (depthwise.convolution.sums[0].same(c)) return with_readers(depthwise);
-        for (const LyingPixels& given : moved_.lying)
-            if (given.sums.name() == c.name()) {
-                const LyingPixels own = over_operands_of(given, c, outputs_);
-                found.push_back({c, own.filters, own.images, own});
-            }
-        const std::vector<WindowProduct> products = products_of(c);
-        for (const WindowProduct& windows : products)
-            for (TiledWindows& tiled : tilings_with_neighbours(windows, declared_.summed, outputs_, target_))
-                found.push_back({c, windows.a, windows.b, std::move(tiled)});
-        for (const WindowProduct& windows : products) {
-            for (const RecordedTiles& recorded : declared_.recorded)
-                if (recorded.sums.same(c) && (recorded.tiles.parts == 1 || windows.form.takes_parts) &&
-                    (recorded.tiles.box_columns > 0 || !windows.form.turns_result))
-                    found.push_back({c, windows.a, windows.b, TiledWindows{windows, recorded.tiles}, true});
-            for (const ConvolutionTiles& tiles : tilings_of(windows, target_))
-                found.push_back({c, windows.a, windows.b, TiledWindows{windows, tiles}});
-        }
-        for (TiledProduct& product : products_on_units(c, outputs_, target_)) found.push_back(std::move(product));
-        if (auto threads = product_of_threads(c, target_)) found.push_back(*threads);
-        if (shareable_ && !scatters_or_scans(unscheduled_[c]))
+    /// The best first.
+    std::vector<TiledProduct> tilings_of_sums(const Tensor& c) const {
+        std::vector<TiledProduct> found = tilings_to_try(c, declared_, moved_.lying, outputs_, target_);
+        if (shareable_ && !scatters_or_scans(unscheduled_[c]) && !is_redeclared(c, declared_))
             for (TiledProduct& columns : column_reductions(c, outputs_)) found.push_back(std::move(columns));
         return found;
     }
@@ -260,29 +239,6 @@ private:
                    const std::vector<Tensor>& phases = depthwise.convolution.sums;
                    return holds(phases, c) && !phases[0].same(c);
                });
-    }
-
-    /// Made together with the output that alone reads it, or by itself.
-    std::vector<TiledProduct> with_readers(const RedeclaredDepthwise& depthwise) const {
-        const Tensor& c = depthwise.convolution.sums[0];
-        std::vector<TiledProduct> found;
-        if (const Tensor reader = only_reader(depthwise.result, outputs_); reader.defined()) {
-            found.push_back({c, {}, {}, depthwise});
-            std::get<RedeclaredDepthwise>(found[0].tiles).result = reader;
-        }
-        found.push_back({c, {}, {}, depthwise});
-        return found;
-    }
-
-    /// Convolutions that were declared anew have enough of everything.
-    std::vector<WindowProduct> products_of(const Tensor& c) const {
-        std::vector<WindowProduct> products = window_products(c, outputs_);
-        if (products.empty() && holds(declared_.sums, c))
-            if (auto product = window_product(c, outputs_)) products.push_back(*product);
-        return products;
-    }
-    static bool holds(const std::vector<Tensor>& tensors, const Tensor& tensor) {
-        return std::ranges::any_of(tensors, [&](const Tensor& each) { return each.same(tensor); });
     }
 
     /// The schedule with what is tiled so far, if it can be built. What a step or a pass refuses is decided by steps
@@ -432,7 +388,7 @@ Chosen with_moved_channels(const DeclaredRows& rows, bool sums_of_copies, const 
     }
 }
 
-Chosen with_kept_rows(const Redeclared& products, const Target& target) {
+FoundSchedule with_kept_rows(const Redeclared& products, const Target& target) {
     bool has_copies = true;
     for (std::vector<std::string> without;;) {
         Chosen found = with_moved_channels(declare_rows(products.outputs, without), has_copies, target);
@@ -442,21 +398,13 @@ Chosen with_kept_rows(const Redeclared& products, const Target& target) {
             if (std::ranges::find(without, name) == without.end()) without.push_back(name);
         if (without.size() != before) continue;
         for (const std::string& note : products.notes) Edit::note(found.schedule, note);
-        return found;
+        return {std::move(found.schedule), std::move(found.off_units)};
     }
 }
 
-/// Sums over windows that no tensor core makes as they were given are products of matrices that are copied before,
-/// where that is faster by the model of time.
 Schedule choose_kernels(const std::vector<Tensor>& outputs, const Target& target) {
-    const Redeclared products = declare_products(outputs, target);
-    Chosen found = with_kept_rows(products, target);
-    if (found.off_units.empty()) return std::move(found.schedule);
-    const Redeclared matrices = declare_products(outputs, target, found.off_units);
-    if (matrices.notes.size() == products.notes.size()) return std::move(found.schedule);
-    Chosen copied = with_kept_rows(matrices, target);
-    auto seconds = [&](const Schedule& s) { return codegen::predict_time(s.tree(), target).seconds; };
-    return std::move((seconds(copied.schedule) < seconds(found.schedule) ? copied : found).schedule);
+    return with_windows_as_matrices(outputs, target,
+                                    [&](const Redeclared& products) { return with_kept_rows(products, target); });
 }
 
 }  // namespace
