@@ -244,9 +244,8 @@ private:
         if (product.type == f32) return {};
         const bool lies_a = lies_in_order(product.a, product), lies_b = lies_in_order(product.b, product);
         if (lies_a && lies_b && product.terms.size() == 1) return {};  // what units do not read so
-        std::vector<std::array<bool, 2>> kept{{lies_a, lies_b}, {lies_a, false}, {false, lies_b}, {false, false}};
-        kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
-        for (const auto [keeps_a, keeps_b] : kept) {
+        for (const auto [keeps_a, keeps_b] : {std::array{true, true}, {true, false}, {false, true}, {false, false}}) {
+            if ((keeps_a && !lies_a) || (keeps_b && !lies_b)) continue;
             FreeNames names = names_;
             copied_.clear();
             const Axis t = reduce_axis("t", points_of(product.terms));
@@ -254,15 +253,20 @@ private:
                        b = multiplied(tensor, product, product.b, keeps_b, t, "_columns", names);
             const Tensor found = declared_as(tensor, with_reduction(body_of(tensor), sum(a * b, t)));
             if (!unit_product(found) && !product_of_joined_axes(found)) continue;
+            if (copied_.size() == 2 && says_the_same(copied_[0], copied_[1])) return {};  // one is enough
             names_ = names;
-            result_.notes.push_back(fmt::format(
-                "'{}' is a product of matrices{}", tensor.name(),
-                copied_.empty()       ? ", whose terms have one axis"
-                : copied_.size() == 1 ? fmt::format(", of which {} is copied first", copied_[0])
-                                      : fmt::format(", which are copied first: {}", fmt::join(copied_, ", "))));
+            const char* copies = copied_.size() == 1 ? "of which {} is copied first" : "which are copied first: {}";
+            result_.notes.push_back(fmt::format("'{}' is a product of matrices, {}", tensor.name(),
+                                                fmt::format(fmt::runtime(copies), copied_names())));
             return found;
         }
         return {};
+    }
+
+    std::string copied_names() const {
+        std::vector<std::string> names;
+        for (const Tensor& copy : copied_) names.push_back("'" + copy.name() + "'");
+        return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
     }
 
     /// Whether the factor is an element as it lies, at indices of which those along terms are one behind the other.
@@ -295,7 +299,7 @@ private:
                 return as_stored(substitute(factor.value(), values), product.type);
             },
             tensor.operation()->where);
-        copied_.push_back("'" + copy.name() + "'");
+        copied_.push_back(copy);
         std::vector<Operand> at(own.begin(), own.end());
         at.insert(at.begin() + place, t);
         return as_multiplied(copy.read(at), product);
@@ -330,7 +334,7 @@ private:
         }
         result_.notes.push_back(fmt::format(
             "'{}' is a product of matrices, {} x {} of {} terms, which are copied first: {}", tensor.name(),
-            points_of(product.a.axes), points_of(product.b.axes), points_of(product.terms), fmt::join(copied_, ", ")));
+            points_of(product.a.axes), points_of(product.b.axes), points_of(product.terms), copied_names()));
         const Axis t = reduce_axis("t", points_of(product.terms));
         auto sums_at = [&](const std::vector<Expr>& batch, const Expr& i, const Expr& j) {
             return sum(as_multiplied(a.element(batch, i, t), product) * as_multiplied(b.element(batch, j, t), product),
@@ -416,7 +420,7 @@ private:
                 return as_stored(substitute(factor.value(), at), product.type);
             },
             tensor.operation()->where);
-        copied_.push_back("'" + made.name() + "'");
+        copied_.push_back(made);
         return as_element_of(made, lies_along);
     }
 
@@ -429,7 +433,7 @@ private:
     const std::vector<std::string>& windows_;
     FreeNames names_;
     Replacement whole_;
-    std::vector<std::string> copied_;  ///< names of those of one product
+    std::vector<Tensor> copied_;  ///< of one product
     Redeclared result_;
 };
 
