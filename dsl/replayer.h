@@ -7,6 +7,7 @@
 
 #include "dsl/edit.h"
 #include "dsl/listed_terms.h"
+#include "dsl/replay_changed.h"
 #include "dsl/replay_steps.h"
 #include "dsl/schedule_state.h"
 #include "dsl/stream.h"
@@ -34,6 +35,11 @@ public:
     /// follow_part().
     static void follow(Schedule& schedule, const Schedule& part, const std::vector<Tensor>& results,
                        std::source_location where);
+
+    /// Of a ChangeableTrace: what its steps make and name; and its steps with changes.
+    static void look_at(ChangeableTrace& trace);
+    static Schedule changed(const ChangeableTrace& trace, const std::vector<StepChange>& changes,
+                            std::source_location where);
 
     /// `seen`, if there is one, sees the schedule before the first step and after each.
     Schedule run(const std::string& saved, const SeeSchedule& seen = {}) {
@@ -279,9 +285,20 @@ private:
         return value;
     }
 
+    void apply_changed(const ChangeableTrace& trace, const StepChange& change);
+
     /// What the trace numbers so.
-    Loop loop_of(int number) const { return schedule_.numbered_loop(renumbered(loops_, number)); }
-    Stage stage_of(int number) const { return schedule_.numbered_stage(renumbered(stages_, number)); }
+    Loop loop_of(int number) {
+        named_loops_.push_back(number);
+        const int own = renumbered(loops_, number);
+        misses_ = misses_ || own < 0;
+        return schedule_.numbered_loop(own);
+    }
+    Stage stage_of(int number) {
+        const int own = renumbered(stages_, number);
+        misses_ = misses_ || own < 0;
+        return schedule_.numbered_stage(own);
+    }
     static int renumbered(const std::optional<std::map<int, int>>& numbers, int number) {
         if (!numbers) return number;
         const auto found = numbers->find(number);
@@ -307,7 +324,10 @@ private:
 
     std::vector<Loop> rest_as_loops() {
         std::vector<Loop> loops;
-        for (int id; words_ >> id;) loops.push_back(loop_of(id));
+        for (int id; words_ >> id;) {
+            Loop loop = loop_of(id);
+            if (loop.id >= 0 || !leaves_out_) loops.push_back(std::move(loop));
+        }
         words_.clear();
         return loops;
     }
@@ -397,6 +417,9 @@ private:
     std::istringstream words_;
     std::map<std::string, std::shared_ptr<const Operation>> operations_;
     std::optional<std::map<int, int>> loops_, stages_;  ///< the schedule's numbers of those of the trace, if others
+    std::vector<int> named_loops_;                      ///< by the trace's numbers
+    bool leaves_out_ = false;  ///< lists are shorter where they name what is not there
+    bool misses_ = false;      ///< something was named that is not there
 };
 
 }  // namespace tw

@@ -11,6 +11,7 @@
 #include "schedules/calibrated_speeds.h"
 #include "schedules/choose_by_model.h"
 #include "schedules/declaration_text.h"
+#include "schedules/generated_picks.h"
 #include "support/error.h"
 #include "support/version.h"
 
@@ -41,10 +42,11 @@ std::optional<Schedule> with_picks(const TunedRecord& record, const std::functio
         return std::nullopt;
     };
     try {
-        Choices choices(parse_picks(record.tiling));
-        Schedule s = rule();
+        const Picks picks = parse_picks(record.tiling);
+        Choices choices(without_generated(picks));
+        const Schedule s = rule();
         if (const std::vector<Choices::Unmet> unmet = choices.unmet(); !unmet.empty()) return left_out(unmet[0].why);
-        return s;
+        return as_generated(picks, record.schedule, s);
     } catch (const Error& problem) {
         return left_out(problem.what());
     }
@@ -64,7 +66,13 @@ double predicted_seconds(const Schedule& s) {
 std::optional<std::string> why_slower(const Schedule& like_another, const TunedRecord& record,
                                       const std::function<Schedule()>& rule) {
     constexpr double errors_of_the_model = 1.1;
-    const double seconds = predicted_seconds(like_another), by_rule = predicted_seconds(rule());
+    const double by_rule = predicted_seconds(rule());
+    double seconds = 0;
+    try {
+        seconds = predicted_seconds(like_another);
+    } catch (const Error& refusal) {  // steps that were generated for other sizes
+        return fmt::format("a record of declarations like it, {}, is left out: {}", record.tiling, refusal.what());
+    }
     if (seconds <= errors_of_the_model * by_rule) return {};
     return fmt::format(
         "a record of declarations like it, {}, is left out: the model of time expects {:.4f} ms, and {:.4f} by rule",

@@ -17,6 +17,7 @@
 #include "tools/numbers.h"
 #include "tools/output.h"
 #include "tuning/calibrate.h"
+#include "tuning/search_schedules.h"
 
 namespace tw {
 namespace {
@@ -25,8 +26,8 @@ using schedules::PredictedPicks;
 
 struct CandidatesCommand {
     std::string name, arch = "sm_90a";
-    size_t limit = 20;
-    bool as_json = false;
+    size_t limit = 20, generated = 0;
+    bool as_json = false, has_steps = false;
 };
 
 /// The rule's first. A kernel with a schedule of its own has no other.
@@ -71,6 +72,22 @@ nlohmann::json json_of(const PredictedPicks& each) {
     return {{"picks", schedules::picks_text(each.picks)}, {"ms", each.time.seconds * 1e3}, {"kernels", kernels}};
 }
 
+/// What a search finds from the fastest candidates on, and why it refused others.
+void show_generated(const CandidatesCommand& command, const std::vector<PredictedPicks>& fastest_first) {
+    constexpr size_t begun_with = 6;
+    const schedules::CatalogEntry& entry = kernel_named(command.name);
+    std::vector<Schedule> begin;
+    for (const PredictedPicks& each : fastest_first)
+        if (begin.size() < begun_with)
+            begin.push_back(schedules::schedule_with(each.picks, [&] { return entry.make(target(command.arch)); }));
+    const tuning::SearchResult found = tuning::search_schedules(begin, {.candidates = command.generated});
+    print("generated: {} tried, {} legal\n", found.tried, found.legal);
+    for (const tuning::GeneratedSchedule& each : found.best)
+        print("{:>10.4f} ms  {:<40} {}\n", each.time.seconds * 1e3, each.changes, bounds_text(each.time));
+    for (const auto& [why, times] : found.refused) print("{:>10} refused: {}\n", times, why);
+    if (command.has_steps && !found.best.empty()) print("{}", found.best[0].schedule.trace_as_cpp());
+}
+
 void show_candidates(const CandidatesCommand& command) {
     std::vector<PredictedPicks> all = predicted_candidates(command);
     std::ranges::stable_sort(all, {}, [](const PredictedPicks& each) { return each.time.seconds; });
@@ -83,6 +100,7 @@ void show_candidates(const CandidatesCommand& command) {
     for (const PredictedPicks& each : all)
         print("{:>10.4f} ms  {:<40} {}\n", each.time.seconds * 1e3, schedules::picks_text(each.picks),
               bounds_text(each.time));
+    if (command.generated > 0) show_generated(command, all);
 }
 
 }  // namespace
@@ -112,6 +130,12 @@ void add_candidates_command(CLI::App& app) {
     command->add_option("--limit", o->limit, "so many, the rule's among them")
         ->check(whole_number(1, 1000000))
         ->capture_default_str();
+    command
+        ->add_option("--generated", o->generated,
+                     "beside them, the best of so many schedules that a search makes by changing steps")
+        ->check(whole_number(0, 1000000))
+        ->capture_default_str();
+    command->add_flag("--steps", o->has_steps, "the steps of the best of these");
     command->add_flag("--json", o->as_json, "as JSON, with what each kernel does");
     add_load_option(command);
     command->callback([o] { show_candidates(*o); });

@@ -43,7 +43,7 @@ ChosenKernel kernel_to_tune(const std::string& name, const Target& target, const
         if (auto found = family(name)) return {name, *found};
     const schedules::CatalogEntry* entry = schedules::find_kernel(name);
     if (!entry) return {name, tuning::find_tunable(name)};  // which says what names there are
-    tuning::TunableDeclaration declared = tuning::tunable_kernel(*entry, target, options.limit, options.within);
+    tuning::TunableDeclaration declared = tuning::tunable_kernel(*entry, target, options);
     return {name, std::move(declared.tunable), {declared.key, declared.bucket}};
 }
 
@@ -191,6 +191,12 @@ void add_tune_command(CLI::App& app, int& status) {
         "--spread", o->options.spread,
         "tilings from the whole space of a product, fast and slow ones, for comparing the model with what "
         "is measured (--verbose has each tiling's time)");
+    command
+        ->add_option("--generated", o->options.generated,
+                     "schedules beyond the choices of a rule that a search looks at; the best of them are measured, "
+                     "too; 0: none")
+        ->check(whole_number(0, 1000000))
+        ->capture_default_str();
     command->add_option("--seconds", o->options.seconds, "that the best tilings of a kernel are measured, at most")
         ->check(positive_real())
         ->capture_default_str();

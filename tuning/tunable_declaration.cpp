@@ -7,7 +7,9 @@
 #include "bench/random_data.h"
 #include "ops/check.h"
 #include "ops/nest_costs.h"
+#include "schedules/generated_picks.h"
 #include "support/error.h"
+#include "tuning/generated_tilings.h"
 
 namespace tw::tuning {
 namespace {
@@ -33,6 +35,7 @@ std::optional<std::string> joined(const TuneResult& result, double least_gain) {
     for (const MeasuredTiling& each : result.measured) {
         if (each.milliseconds > result.today_milliseconds * (1 - least_gain)) break;
         const schedules::Picks picks = schedules::parse_picks(each.tiling);
+        if (schedules::are_generated(picks)) continue;
         const auto stage = stage_of(picks);
         if (stage && !stage->empty() && stages.insert(*stage).second) all.insert(picks.begin(), picks.end());
     }
@@ -55,8 +58,8 @@ std::vector<std::string> texts_of(const std::vector<schedules::PredictedPicks>& 
 }
 
 TunableDeclaration tunable_of(const std::vector<Tensor>& outputs, const std::string& rule_name,
-                              const std::function<Schedule(const Target&)>& make, const Target& target, size_t limit,
-                              double within) {
+                              const std::function<Schedule(const Target&)>& make, const Target& target,
+                              const TuneOptions& options) {
     TunableDeclaration made;
     made.key = schedules::declaration_key(outputs, rule_name);
     made.bucket = schedules::bucket_key(outputs, rule_name);
@@ -67,17 +70,31 @@ TunableDeclaration tunable_of(const std::vector<Tensor>& outputs, const std::str
         const Choices by_rule;
         made.tunable.flops = flops_of(make(target));
     }
-    constexpr double share_of_search = 0.25;
-    made.tunable.tilings = [make, limit, seconds = share_of_search * within](const Target& wanted) {
-        return texts_of(schedules::best_by_model([&] { return make(wanted); }, limit, seconds));
+    constexpr double share_of_search = 0.25, share_of_generated = 0.125;
+    const auto traces = std::make_shared<GeneratedTraces>();
+    made.tunable.tilings = [make, options, traces](const Target& wanted) {
+        const std::function<Schedule()> rule = [&] { return make(wanted); };
+        const auto by_rule = schedules::best_by_model(rule, options.limit, share_of_search * options.within);
+        const SearchOptions search{.candidates = options.spread ? 0 : options.generated,
+                                   .seconds = share_of_generated * options.within};
+        return with_generated(by_rule, rule, options.limit, search, *traces);
     };
     made.tunable.spread = [make](const Target& wanted, size_t count) {
         return texts_of(schedules::neighbours_of_rule([&] { return make(wanted); }, count));
     };
-    made.tunable.schedule = [make](const std::string& picks, const Target& wanted) {
-        return schedules::schedule_with(schedules::parse_picks(picks), [&] { return make(wanted); });
+    made.tunable.schedule = [make, traces](const std::string& text, const Target& wanted) {
+        const schedules::Picks picks = schedules::parse_picks(text);
+        const Schedule begun_with =
+            schedules::schedule_with(schedules::without_generated(picks), [&] { return make(wanted); });
+        return schedules::as_generated(picks, traces->contains(text) ? traces->at(text) : "", begun_with);
     };
     return made;
+}
+
+/// Whether the rule's steps are all there are: then other ones may take their place.
+bool is_rules_alone(const Schedule& whole, const RuledDeclaration& ruled) {
+    return ruled.rule_name == "choose_schedule" &&
+           schedules::choose_schedule(ruled.outputs, whole.target()).save() == whole.save();
 }
 
 /// Tables that the entry fills, by their names.
@@ -99,27 +116,28 @@ bench::FillInput tables_of(const schedules::CatalogEntry& entry, const std::vect
 }  // namespace
 
 TunableDeclaration tunable_declaration(const std::vector<Tensor>& outputs, const std::string& rule_name,
-                                       const schedules::ScheduleRule& rule, const Target& target, size_t limit,
-                                       double within) {
+                                       const schedules::ScheduleRule& rule, const Target& target,
+                                       const TuneOptions& options) {
     return tunable_of(
-        outputs, rule_name, [outputs, rule](const Target& wanted) { return rule(outputs, wanted); }, target, limit,
-        within);
+        outputs, rule_name, [outputs, rule](const Target& wanted) { return rule(outputs, wanted); }, target, options);
 }
 
-TunableDeclaration tunable_kernel(const schedules::CatalogEntry& entry, const Target& target, size_t limit,
-                                  double within) {
+TunableDeclaration tunable_kernel(const schedules::CatalogEntry& entry, const Target& target,
+                                  const TuneOptions& options) {
     std::vector<RuledDeclaration> ruled;
+    TuneOptions possible = options;
     {
         const Choices choices;
-        entry.make(target);
+        const Schedule whole = entry.make(target);
         ruled = choices.ruled;
+        if (ruled.size() != 1 || !is_rules_alone(whole, ruled[0])) possible.generated = 0;
     }
     if (ruled.empty())
         throw_error(Error,
                     "'{0}' has a schedule of its own, which leaves nothing to choose; tune {0}_automatic, if that is a "
                     "kernel of the library, or have choose_schedule or schedule_as_tuned make the schedule",
                     entry.name);
-    TunableDeclaration made = tunable_of(ruled[0].outputs, ruled[0].rule_name, entry.make, target, limit, within);
+    TunableDeclaration made = tunable_of(ruled[0].outputs, ruled[0].rule_name, entry.make, target, possible);
     made.tunable.fill = tables_of(entry, ruled[0].outputs);
     return made;
 }

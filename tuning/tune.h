@@ -12,12 +12,13 @@
 namespace tw::tuning {
 
 struct TuneOptions {
-    size_t limit = 60;      ///< tilings tried, the one that is taken today among them
-    bool spread = false;    ///< from the whole space, fast and slow ones, instead of those that are expected to be fast
-    double seconds = 5;     ///< to measure at most, on a GPU; every round is finished
-    double within = 0;      ///< seconds for compiling and measuring together, half of them to compile; 0: no such limit
-    int threads = 0;        ///< to compile on; 0: one for each processor
-    double least_gain = 0;  ///< by which share another tiling must be faster than today's to take its place
+    size_t limit = 60;    ///< tilings tried, the one that is taken today among them
+    bool spread = false;  ///< from the whole space, fast and slow ones, instead of those that are expected to be fast
+    double seconds = 5;   ///< to measure at most, on a GPU; every round is finished
+    double within = 0;    ///< seconds for compiling and measuring together, half of them to compile; 0: no such limit
+    int threads = 0;      ///< to compile on; 0: one for each processor
+    size_t generated = 200;  ///< schedules that a search looks at beside the choices of a rule; 0: none
+    double least_gain = 0;   ///< by which share another tiling must be faster than today's to take its place
     /// Seconds of one run of a tiling, asked in place of the device's clock.
     std::function<double(const std::string& tiling)> clock = {};
 };

@@ -47,14 +47,15 @@ TunedDeclaration tune(const std::vector<Tensor>& outputs, const std::shared_ptr<
                       const TuneRequest& request) {
     check_clock(outputs, device, request);
     const Target target = target_of(*device);
-    const tuning::TunableDeclaration declared =
-        tuning::tunable_declaration(outputs, request.rule_name, request.rule, target, request.limit, request.within);
     const tuning::TuneOptions options{.limit = request.limit,
                                       .seconds = request.seconds,
                                       .within = request.within,
                                       .threads = request.threads,
+                                      .generated = request.generated,
                                       .least_gain = request.least_gain,
                                       .clock = request.clock};
+    const tuning::TunableDeclaration declared =
+        tuning::tunable_declaration(outputs, request.rule_name, request.rule, target, options);
     const auto quietly = [](const std::string&, int64_t, int64_t, const std::string&) {};
     tuning::TuneResult result = tuning::tune_choices(declared.tunable, device, options,
                                                      request.show ? request.show : tuning::ShowStep(quietly));

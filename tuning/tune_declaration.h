@@ -10,7 +10,10 @@
 namespace tw {
 
 struct TuneRequest {
-    size_t limit = 60;         ///< candidates measured, the rule's schedule among them
+    size_t limit = 60;  ///< candidates measured, the rule's schedule among them
+    /// Schedules beyond the rule's choices that a search looks at (search_schedules.h); of those that the model of time
+    /// expects to be faster than all candidates, a few are measured among the `limit`. 0: none.
+    size_t generated = 200;
     double seconds = 5;        ///< to measure at most; every round is finished
     double within = 0;         ///< seconds for compiling and measuring together; 0: no such limit
     int threads = 0;           ///< to compile on; 0: one for each processor

@@ -74,6 +74,9 @@ Summary fuzz_automatic(const FuzzOptions& options);
 /// The same with other choices than the rules have (schedules/choices.h), a few of each computation at random.
 Summary fuzz_candidates(const FuzzOptions& options);
 
+/// Random computations in schedules that come from the rules' by a few random changes (tuning/mutate_schedule.h).
+Summary fuzz_generated(const FuzzOptions& options);
+
 /// Steps with dead handles, foreign stages and absurd sizes: refused by an Error that names the caller's line, or
 /// right.
 Summary fuzz_arbitrary(const FuzzOptions& options);

@@ -11,6 +11,7 @@
 
 #include "codegen/cost/device_speeds.h"
 #include "codegen/cost/lane_values.h"
+#include "codegen/cost/loop_traits.h"
 #include "codegen/cost/operation_costs.h"
 #include "codegen/thread_ir/thread_walk.h"
 #include "codegen/tile_passes/simulate_banks.h"
@@ -30,14 +31,17 @@ constexpr int64_t unrolled_whole = 16;       // iterations that a compiler unrol
 constexpr double loads_ahead = 4;            // iterations whose loads a compiler puts side by side
 constexpr double share_by_warps = 0.62;      // of these, that mma.sync reaches
 
-/// One warp of the kernel's middle block.
+constexpr double more_at_first = 2;  // as many instructions: then masks leave out what is in the middle
+
+/// One warp of the kernel's middle block, or of the first of two, as the last one may be masked.
 class WarpRun {
 public:
     WarpRun(const ThreadKernel& kernel, const Target& target, int warp, double resident_warps)
         : kernel_(kernel), target_(target), first_(warp * warp_lanes) {
         for (const Expr& size : kernel.sizes) scope_[size.id()] = LaneValues::all(most_of(size));
         for (int d = 0; d < 3; ++d)
-            if (kernel.block[d].defined()) scope_[kernel.block[d].id()] = LaneValues::all(most_of(kernel.grid[d]) / 2);
+            if (kernel.block[d].defined())
+                scope_[kernel.block[d].id()] = LaneValues::all(middle_of(most_of(kernel.grid[d])));
         define_lanes(kernel.thread, [&](int64_t thread) { return thread; });
         const int all = kernel.threads + kernel.producer_threads;
         for (int lane = 0; lane < warp_lanes; ++lane) active_[lane] = first_ + lane < all;
@@ -53,6 +57,8 @@ public:
     }
 
 private:
+    static int64_t middle_of(int64_t blocks) { return blocks == 2 ? 0 : blocks / 2; }
+
     void define_lanes(const Expr& variable, const std::function<int64_t(int64_t thread)>& value) {
         if (!variable.defined()) return;
         LaneValues values;
@@ -154,27 +160,41 @@ private:
         whole += runs == 1 ? rest * first : rest / static_cast<double>(runs - 1) * others;
         if (!loop.unroll && traits.is_innermost && !traits.meets && loop.unroll_by == 0)
             whole.work.round_trips /= all <= unrolled_whole ? static_cast<double>(all) : loads_ahead;
+        if (traits.has_masks && all > runs) {
+            const int64_t before_masks =
+                iterations_before_masks(loop, begin, whole.work.instructions / static_cast<double>(all));
+            if (before_masks > 0) {
+                whole = static_cast<double>(all - before_masks) / static_cast<double>(all) * whole;
+                whole += static_cast<double>(before_masks) * probe(loop, before_masks / 2);
+            }
+        }
         counts_ += whole;
     }
 
-    struct LoopTraits {
-        bool touches_memory = false, touches_global = false, is_innermost = true, meets = false;
-    };
+    /// What an iteration does, in the eyes of a warp that goes on where this one is.
+    WarpCounts probe(const ThreadLoop& loop, int64_t iteration) const {
+        WarpRun other = *this;
+        return other.counted([&] { other.run_iteration(loop, iteration); });
+    }
+    /// Of a split that is far larger than what it splits, say, the middle is masked: how many iterations, all in front
+    /// of `begin`, do far more than those of the middle, each of which has so many instructions; none mostly.
+    int64_t iterations_before_masks(const ThreadLoop& loop, int64_t begin, double in_the_middle) const {
+        const auto does_more = [&](int64_t iteration) {
+            return probe(loop, iteration).work.instructions > more_at_first * in_the_middle;
+        };
+        if (!does_more(0)) return 0;
+        int64_t last = 0, masked = begin;
+        while (masked - last > 1) {
+            const int64_t between = (last + masked) / 2;
+            (does_more(between) ? last : masked) = between;
+        }
+        return last + 1;
+    }
+
     const LoopTraits& traits_of(const ThreadLoop& loop) {
         auto [known, is_new] = traits_.try_emplace(&loop);
-        if (!is_new) return known->second;
-        LoopTraits& traits = known->second;
-        visit(loop.body, [&](const ThreadStmt& stmt) {
-            if (auto inner = stmt.as<ThreadLoop>(); inner && !inner->unroll) traits.is_innermost = false;
-            if (stmt.as<ThreadBarrier>()) traits.meets = true;
-            if (stmt.as<Instruction>()) traits.touches_memory = true;
-            for (const MemoryAccess& access : memory_accesses(stmt))
-                if (const Memory memory = access.place.buffer->memory; memory != Memory::Registers) {
-                    traits.touches_memory = true;
-                    traits.touches_global = traits.touches_global || memory == Memory::Global;
-                }
-        });
-        return traits;
+        if (is_new) known->second = loop_traits(loop);
+        return known->second;
     }
 
     void run(const ThreadStore& store) {

@@ -4,5 +4,6 @@
 #include <tilewright/tilewright.h>
 
 #include "schedules/candidates.h"
+#include "tuning/search_schedules.h"
 #include "tuning/tune_declaration.h"
 #include "tuning/tune_on_first_use.h"

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "dsl/interpret.h"
+#include "dsl/replay_changed.h"
 
 #include "tests/dsl/small_schedules.h"
 #include "tests/support/expect_error.h"
@@ -269,6 +270,37 @@ TEST(Schedule, ReplaysOldWords) {
     Schedule saved({y}, target("sm_90a"));
     saved.accumulators(y);
     EXPECT_EQ(saved.save().find("totals"), std::string::npos);
+}
+
+/// Numbers of loops and stages in steps are those of the trace, whatever changed steps make.
+TEST(Schedule, TakesTheStepsOfATraceWithChanges) {
+    MatrixProduct p;
+    auto [i, j] = p.s.loops<2>(p.c);
+    auto [io, ii] = p.s.split(i, 4);
+    auto [jo, ji] = p.s.split(j, 4);
+    p.s.order({io, jo, ii, ji});
+    p.s.stage(p.c, p.a, Memory::Shared, jo);
+    p.s.bind({io, jo}, grid.x);
+    p.s.bind(ji, thread);
+    const ChangeableTrace trace(p.s);
+    EXPECT_EQ(trace.with({}).save(), p.s.save());
+    EXPECT_EQ(trace.loops_named_by(2), (std::vector<int>{io.id, jo.id, ii.id, ji.id}));
+    EXPECT_EQ(trace.loops_before(1), static_cast<size_t>(ii.id) + 1);
+
+    // Without the first split there is no loop that the order, the bindings and the copy's place name after it.
+    const std::string without = trace.with({{.step = 0, .is_left_out = true}}).to_string();
+    EXPECT_NE(without.find("for i < 12"), std::string::npos) << without;
+    EXPECT_NE(without.find("a_shared: f32 [12, 10] in shared"), std::string::npos) << without;
+    // A loop that is split in front of a step is one of both parts behind it.
+    StepChange results{.step = 5};
+    results.split = {ji.id, 2, true};
+    const Schedule shared = trace.with({results});
+    EXPECT_NE(shared.save().find("split 6 2 mask"), std::string::npos) << shared.save();
+    EXPECT_NE(shared.to_string().find("for j_inner_outer < 2 on thread"), std::string::npos) << shared.to_string();
+
+    const std::string wide = trace.with({{.step = 1, .instead = "split 1 8 divide"}}).to_string();
+    EXPECT_NE(wide.find("for j_inner < 8 on thread"), std::string::npos) << wide;
+    EXPECT_ERROR(trace.with({{.step = 1, .instead = "split 1 5 divide"}}), "5 does not divide axis 'j' (8)");
 }
 
 }  // namespace

@@ -73,6 +73,24 @@ TEST(CountWork, FindsWhatALoopReadsAgain) {
     }
 }
 
+/// A split far larger than what it splits masks the middle of a loop, and of two blocks the last: what is in front
+/// counts.
+TEST(CountWork, CountsWhatIsInFrontOfMasks) {
+    const int64_t rows = 512, columns = 64;
+    Tensor x = input("x", f32, {rows, columns});
+    Tensor y = compute("y", {rows, columns}, [&](Expr i, Expr j) { return 2.0 * x(i, j); });
+    Schedule turns({y}, Sm90a), blocks({y}, Sm90a);
+    auto [i, j] = turns.loops<2>(y);
+    auto [turn, lane] = turns.split(turns.split(j, 512, Tail::Mask)[1], 32);
+    turns.bind(i, grid.x), turns.bind(lane, thread);
+    auto [p, q] = blocks.loops<2>(y);
+    auto [block, row] = blocks.split(p, rows - 1, Tail::Mask);
+    blocks.bind(block, grid.x), blocks.bind(q, thread);
+    const double bytes = 2.0 * 4 * rows * columns;
+    EXPECT_NEAR(work_of(turns)[0].l2_bytes, bytes, bytes * 0.01);
+    EXPECT_NEAR(work_of(blocks)[0].memory_bytes, bytes, bytes * 0.01);
+}
+
 TEST(CountWork, CountsProductsOfTensorCores) {
     for (const char* name : {"gemm_bf16_2048x1024x512_tb", "gemm_e4m3_1024x1024x1024_tb", "gemm_tf32_512x512x512_tb"}) {
         double macs = 0, wanted = 0;

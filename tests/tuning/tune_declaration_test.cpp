@@ -61,7 +61,8 @@ TEST_F(TuneDeclaration, TakesTheFastestAndKeepsIt) {
     const Target limits = target("sm_90a");
     const std::string by_rule = choose_schedule({y}, limits).save();
     const auto device = open_device("emulated");
-    const TunedDeclaration tuned = tune({y}, device, {.limit = 9, .clock = clock_of("y.threads=256", 1, 2)});
+    const TunedDeclaration tuned =
+        tune({y}, device, {.limit = 9, .generated = 0, .clock = clock_of("y.threads=256", 1, 2)});
     EXPECT_EQ(picks_text(tuned.picks), "y.threads=256");
     EXPECT_NE(tuned.schedule.save(), by_rule);
     EXPECT_EQ(tuned.result.measured.size(), 9u);
@@ -80,7 +81,7 @@ TEST_F(TuneDeclaration, TakesTheFastestAndKeepsIt) {
         std::string::npos);
     EXPECT_EQ(choose_schedule({y}, target("sm_80")).explain().find("as tuned"), std::string::npos);
     // Tuned again, the rule is what the rule says, not what the record does.
-    const TunedDeclaration again = tune({y}, device, {.limit = 9, .clock = clock_of("rule", 1, 2)});
+    const TunedDeclaration again = tune({y}, device, {.limit = 9, .generated = 0, .clock = clock_of("rule", 1, 2)});
     EXPECT_TRUE(again.picks.empty());
     EXPECT_THAT(again.text, HasSubstr("1.0000 ms, by rule: no candidate is faster by enough"));
     EXPECT_EQ(choose_schedule({y}, limits).save(), by_rule);
@@ -96,7 +97,7 @@ TEST_F(TuneDeclaration, HappensOnFirstUse) {
         ++measured;
         return picks == "y.threads=256" ? 1e-3 : 2e-3;
     };
-    tune_on_first_use(registry, device, {.limit = 9, .clock = clock});
+    tune_on_first_use(registry, device, {.limit = 9, .generated = 0, .clock = clock});
     const Selection first = registry.select({scaled()}, limits);
     EXPECT_EQ(first.why, "as tuned on " + device->name() + ": y.threads=256, 1.0000 ms");
     const int once = measured;
@@ -157,7 +158,7 @@ TEST_F(TuneDeclaration, JoinsWhatIsFasterOfSeveralStages) {
             return of_y ? 3e-3 : of_z ? 2e-3 : 4e-3;
         };
         const TunedDeclaration tuned =
-            tune({y, z}, open_device("emulated"), {.limit = 24, .keep = false, .clock = clock});
+            tune({y, z}, open_device("emulated"), {.limit = 24, .generated = 0, .keep = false, .clock = clock});
         const std::string of_z = "z.sharers=16 z.tiling=none", both = "y.threads=512 " + of_z;
         EXPECT_TRUE(asked.contains(both));
         EXPECT_EQ(picks_text(tuned.picks), together_is_faster ? both : of_z) << tuned.text;
@@ -171,10 +172,13 @@ TEST_F(TuneDeclaration, StaysWithTheRule) {
     const Tensor y = scaled();
     const auto device = open_device("emulated");
     auto picks = [&](double of_fast, double least_gain) {
-        return picks_text(
-            tune({y}, device,
-                 {.limit = 9, .least_gain = least_gain, .keep = false, .clock = clock_of("y.threads=256", of_fast, 1)})
-                .picks);
+        return picks_text(tune({y}, device,
+                               {.limit = 9,
+                                .generated = 0,
+                                .least_gain = least_gain,
+                                .keep = false,
+                                .clock = clock_of("y.threads=256", of_fast, 1)})
+                              .picks);
     };
     EXPECT_EQ(picks(0.985, 0.02), "rule");
     EXPECT_EQ(picks(0.975, 0.02), "y.threads=256");
@@ -196,7 +200,7 @@ TEST_F(TuneDeclaration, ProvesARuleOfOnesOwn) {
         return picks == "y.threads=32" ? 1e-3 : picks == "y.threads=128" ? 2e-3 : 3e-3;
     };
     const TunedDeclaration tuned =
-        tune({y}, open_device("emulated"), {.rule = own, .rule_name = "own", .clock = clock});
+        tune({y}, open_device("emulated"), {.generated = 0, .rule = own, .rule_name = "own", .clock = clock});
     EXPECT_EQ(picks_text(tuned.picks), "y.threads=128");
     ASSERT_EQ(tuned.result.skipped.size(), 1u);
     EXPECT_THAT(tuned.result.skipped[0].reason, HasSubstr("WRONG: 'y': max error"));
@@ -216,8 +220,8 @@ TEST_F(TuneDeclaration, TakesWhateverIsDeclared) {
     const Axis k = reduce_axis("k", 70);
     const Tensor total = compute("total", {n}, [&](Expr i) { return sum(x(i, where(k)) * factor, k); });
     const Tensor y = compute("y", {n, 70}, [&](Expr i, Expr j) { return x(i, j) / (total(i) * total(i) + 1.0f); });
-    const TunedDeclaration tuned =
-        tune({y, total}, open_device("emulated"), {.limit = 3, .clock = [](const std::string&) { return 1e-3; }});
+    const TunedDeclaration tuned = tune({y, total}, open_device("emulated"),
+                                        {.limit = 3, .generated = 0, .clock = [](const std::string&) { return 1e-3; }});
     EXPECT_TRUE(tuned.picks.empty());
     EXPECT_EQ(tuned.result.measured.size(), 3u) << tuned.text;
 }
@@ -263,15 +267,17 @@ TEST_F(TuneDeclaration, RecordsOutliveWhoIsKilled) {
 /// Of a kernel by its name: what it has scheduled by rule, also where its own function adds to the rule's schedule.
 TEST_F(TuneDeclaration, FindsWhatAKernelHasByRule) {
     const Target limits = target("sm_90a");
-    const auto softmax = tuning::tunable_kernel(*schedules::find_kernel("softmax_131x37_automatic"), limits, 5);
+    const auto softmax = tuning::tunable_kernel(*schedules::find_kernel("softmax_131x37_automatic"), limits,
+                                                {.limit = 5, .generated = 0});
     const std::vector<std::string> tilings = softmax.tunable.tilings(limits);
     ASSERT_EQ(tilings.size(), 5u);
     EXPECT_EQ(tilings[0], "rule");
     const std::vector<Tensor> outputs = schedules::find_kernel("softmax_131x37")->make(limits).outputs();
     EXPECT_EQ(softmax.key.text, schedules::declaration_key(outputs, "choose_schedule").text);
-    EXPECT_ERROR(tuning::tunable_kernel(*schedules::find_kernel("softmax_131x37"), limits, 5),
-                 "'softmax_131x37' has a schedule of its own, which leaves nothing to choose; tune "
-                 "softmax_131x37_automatic");
+    EXPECT_ERROR(
+        tuning::tunable_kernel(*schedules::find_kernel("softmax_131x37"), limits, {.limit = 5, .generated = 0}),
+        "'softmax_131x37' has a schedule of its own, which leaves nothing to choose; tune "
+        "softmax_131x37_automatic");
 }
 
 }  // namespace

@@ -35,5 +35,17 @@ TEST(FuzzCandidates, AreWhatIsDeclared) {
     EXPECT_GT(summary.kernels, options.count * 9 / 10);
 }
 
+/// TW_FUZZ_GENERATED sets their number.
+TEST(FuzzGenerated, AreWhatIsDeclared) {
+    FuzzOptions options;
+    options.seed = fuzz_seed();
+    options.count = number_from_environment("TW_FUZZ_GENERATED", 12);
+    options.run_kernels = run_on_emulator;
+    Summary summary = fuzz_generated(options);
+    expect_no_failures(summary.failures, options.seed);
+    EXPECT_EQ(summary.cases, options.count);
+    EXPECT_GT(summary.kernels, options.count * 3 / 4);
+}
+
 }  // namespace
 }  // namespace tw::fuzz
