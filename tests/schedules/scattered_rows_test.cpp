@@ -112,16 +112,16 @@ TEST_P(ScatteredRowsOfAnyShape, MayHaveLargeTables) {
 /// Elements without columns, whose terms threads share where these are many; of very many terms, blocks of these are
 /// added up by runs.
 TEST_P(ScatteredRowsOfAnyShape, MayHaveNoColumns) {
-    for (const auto [terms, rows] : {std::pair<int64_t, int64_t>{between(100, 900), between(1, 30)},
-                                     {between(2000, 3000), between(700, 900)},
-                                     {between(90000, 99000), between(100, 300)}}) {
+    for (const auto& [terms, rows] : {std::pair<int64_t, int64_t>{between(100, 900), between(1, 30)},
+                                      {between(2000, 3000), between(700, 900)},
+                                      {between(90000, 99000), between(100, 300)}}) {
         Tensor ids = input("ids", i32, {terms}), x = input("x", f32, {terms});
         const Axis p = reduce_axis("p", terms);
         const Tensor y = scatter("y", {rows}, sum, {ids(p)}, x(p), {p});
         Bindings launch = random_bindings({y}, 3);
         launch.inputs["ids"] = some_ids(terms, rows);
         fill_integers(launch.inputs["x"], -9, 9, 5);
-        const Choices choices({{"y.terms", "sorted"}});
+        const Choices choices(Picks{{"y.terms", "sorted"}});
         Schedule s({y}, device_target());
         schedule_scattered(s, s[y], {y});
         SCOPED_TRACE(fmt::format("{}x{}\n{}", terms, rows, s.trace_as_cpp()));
