@@ -63,7 +63,7 @@ private:
 
     const Choice* choice(const std::string& name) const;
     std::string why_unmet(const std::string& name, const std::string& wanted, const std::string& outcome) const;
-    /// What has come of a choice: in the schedule that was kept last, or beside all tries; "" if it was not asked
+    /// What has come of a choice: in the last try that no error has ended, or beside all tries; "" if it was not asked
     /// there.
     std::string outcome_of(const std::string& name) const;
 

@@ -230,7 +230,7 @@ bool schedule_scattered(Schedule& s, Stage stage, const std::vector<Tensor>& out
     if (way == "listed" && known && terms > 0 &&
         take_steps(s, stage, [&](Schedule& trial) { schedule_listed(trial, stage, terms, listed_tiles(sizes)); }))
         return true;
-    const bool compares = way == "compared" || (way == "searched" && by_rule != "sorted");
+    const bool compares = way == "compared" || (way == "searched" && of_many != "sorted");
     took(name, "terms", compares ? "compared" : "sorted");
     if (!compares) spread_sorted(s, s.scatter(stage), sizes);
     return !compares;
