@@ -9,7 +9,6 @@
 #include "ops/step/operation_kinds.h"
 #include "schedules/channels_last.h"
 #include "schedules/window_terms.h"
-#include "support/error.h"
 
 namespace tw {
 namespace {
