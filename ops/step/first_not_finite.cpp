@@ -55,7 +55,8 @@ void find_operation(const PlannedStep& step, NotFinite& found) {
     const StepGroup& group = step.plan().groups[*found.group];
     size_t index = 0;
     if (group.operations.size() > 1) {
-        StepPlan plan = plan_step(group.declared, group.selection->program.target(), {}, {.join = false});
+        StepPlan plan =
+            plan_step(group.declared, group.selection->program.target(), {}, {.join = false, .lay_out = false});
         std::map<std::string, Buffer> given;
         for (const StepValue& value : plan.values) {
             const auto input = std::ranges::find(group.inputs, value.name);

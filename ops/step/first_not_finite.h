@@ -13,7 +13,7 @@ namespace tw {
 
 struct NotFinite {
     std::string value;        ///< its name in the plan
-    std::vector<int64_t> at;  ///< the first such element
+    std::vector<int64_t> at;  ///< the first such element, by dimensions as they lie in memory (StepPlan::laid_out)
     double element = 0;
     std::optional<size_t> group = {};  ///< that wrote it; none: it was given
     std::vector<std::string> operations = {};

@@ -9,12 +9,11 @@
 #include "ops/step/operation_kinds.h"
 #include "schedules/channels_last.h"
 #include "schedules/window_terms.h"
-#include "support/error.h"
 
 namespace tw {
 namespace {
 
-constexpr double least_gain = 0.03;  // of the time of what touches it; the model knows no better
+constexpr double least_share_gained = 0.03;  // of the time of what touches it; the model knows no better
 
 template <class See>
 void visit_reads_of(const Operation& operation, const See& see) {
@@ -137,7 +136,7 @@ public:
         StepCut before = cutting_.cut(graph_), after = cutting_.cut(graph);
         const double touching = seconds_touching(before), was = seconds_of(graph_, before),
                      gain = was - seconds_of(graph, after);
-        if (gain <= least_gain * touching) return LaidOutStep{{step_, graph_, std::move(before)}, {}};
+        if (gain <= least_share_gained * touching) return LaidOutStep{{step_, graph_, std::move(before)}, {}};
         return LaidOutStep{{std::move(ordered), std::move(graph), std::move(after)}, texts(touching, gain)};
     }
 

@@ -29,13 +29,14 @@ struct LaidOutStep {
     std::vector<std::string> laid_out;  ///< what is in another order, and what that saves, a line each
 };
 
-/// What sums of products make, read and write may lie so that they need no copies of it (schedules/channels_last.h:
-/// channels last, of a convolution that is declared channels first). Tensors that are neither inputs nor results, nor
-/// operands or results of a part, are taken with those that are made of them element by element, all in the same order.
-/// First all are laid as they are wanted; then each is taken back without which operations by themselves are faster;
-/// what remains is kept if, cut into groups, the kernels that touch it take clearly less time, by the model. Equal ones
-/// are decided once. No bit of a result is another one but where kernels sum in another order. Nothing, in little
-/// time, where nothing is wanted otherwise than it lies.
+/// Dimensions of one element are left out. Others lie in the order in which somebody wants them: sums of products that
+/// would copy what they read and make (schedules/channels_last.h: channels last, of a convolution that is declared
+/// channels first), other sums over windows along what lies side by side, and who reads elements turned, as views do.
+/// Of movable_operations(), those that are made of each other element by element are in the same order.
+/// First all are as they are wanted; then each is as it is declared, or as another one wants it, where operations by
+/// themselves are faster so; what remains is kept if, cut into groups, the kernels that touch it take clearly less
+/// time, by the model. Equal ones are decided once. Nothing, in little time, where nothing is wanted otherwise than it
+/// lies.
 std::optional<LaidOutStep> lay_out(const StoredStep& step, const StepGraph& graph, const StepCutting& cutting);
 
 }  // namespace tw

@@ -130,11 +130,11 @@ struct StepOptions {
 /// Whom StepOptions::watch shows the step after, in order.
 std::vector<std::string> step_pass_names();
 
-/// Simplifies the step (canonicalise.h), rounds what the options say (mixed_precision.h), cuts it into groups
-/// (cut_step.h), schedules each by the registry, equal ones once, orders them (order_for_memory.h), has made again what
-/// is not to be kept (recompute.h), and places what lies between them in one arena by its lifetime. Throws Error as
-/// mixed_precision() and step_graph() say, citing an operation that cannot be scheduled, and if `recompute.bytes` is
-/// negative or less than any plan has that makes groups again.
+/// Simplifies the step (canonicalise.h), rounds what the options say (mixed_precision.h), lays out what lies between
+/// operations (lay_out.h), cuts it into groups (cut_step.h), schedules each by the registry, equal ones once, orders
+/// them (order_for_memory.h), has made again what is not to be kept (recompute.h), and places what lies between them in
+/// one arena by its lifetime. Throws Error as mixed_precision() and step_graph() say, citing an operation that cannot
+/// be scheduled, and if `recompute.bytes` is negative or less than any plan has that makes groups again.
 StepPlan plan_step(const schedules::Declared& step, const Target& target, const Registry& registry = {},
                    const StepOptions& options = {}, TW_HERE);
 

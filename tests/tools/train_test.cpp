@@ -119,7 +119,7 @@ TEST_F(Tw, ShowsTheStepAfterAPass) {
     EXPECT_THAT(placed.out, AllOf(HasSubstr("after place:\n"), HasSubstr("group 0: "), HasSubstr("arena: "),
                                   testing::Not(HasSubstr("after cut:"))));
     EXPECT_THAT(tw(run + "fold").err, HasSubstr("train: there is no pass 'fold'; --after takes declared, canonicalise, "
-                                                "round, cut, order, recompute, place"));
+                                                "round, layout, cut, order, recompute, place"));
 }
 
 TEST_F(Tw, SaysWhyItDoesNotTrain) {
