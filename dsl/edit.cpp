@@ -130,12 +130,28 @@ Loop Edit::root(const StageRecord& stage, size_t axis, const char* what) const {
     return loop;
 }
 
+namespace {
+
+/// Whether a stage is of a tensor of the schedule's own that is called so.
+bool computes_another(const State& state, const std::string& name) {
+    return std::ranges::any_of(operations_of(state.outputs), [&](const auto& operation) {
+        return operation->name == name && state.stage_of(operation.get()) >= 0;
+    });
+}
+
+}  // namespace
+
 int Edit::stage(const StageRef& ref, const char* what) const {
     const std::shared_ptr<const Origin>& origin = ref.stage_.origin;
     int found = ref.tensor_.defined() ? state.stage_of(ref.tensor_.operation().get()) : ref.stage_.id;
     if (ref.tensor_.defined() && found < 0) {
         user_check(!ref.tensor_.operation()->is_input(), where,
                    "{}: '{}' is an input, no computation; name a computed tensor", what, ref.tensor_.name());
+        const std::string& name = ref.tensor_.operation()->name;
+        user_check(!computes_another(state, name), where,
+                   "{}: '{}' is not computed in this schedule, which computes another tensor of that name, as where a "
+                   "rule has declared it anew; take named_tensor(s.outputs(), {})",
+                   what, name, quoted(name));
         user_error(where, "{}: '{}' is not computed in this schedule (or was inlined); its outputs() are {}", what,
                    ref.tensor_.name(), outputs_text(state));
     }

@@ -3,12 +3,23 @@
 #include <fmt/format.h>
 
 namespace tw {
+namespace {
+
+/// What computes it now, if axes of it were joined.
+std::shared_ptr<const Operation> current(const Schedule::State& state,
+                                         const std::shared_ptr<const Operation>& operation) {
+    const int stage = state.stage_of(operation.get());
+    const bool was_joined = stage >= 0 && state.stages[stage].definition.declared == operation;
+    return was_joined ? state.stages[stage].definition.operation : operation;
+}
+
+}  // namespace
 
 OperandOf operand_of(const Edit& edit, const StageRef& ref) {
     if (ref.tensor_.defined()) {
         const auto joined = edit.state.joined_inputs.find(ref.tensor_.operation().get());
         if (joined != edit.state.joined_inputs.end()) return {joined->second, 0};
-        return {ref.tensor_.operation(), ref.tensor_.output()};
+        return {current(edit.state, ref.tensor_.operation()), ref.tensor_.output()};
     }
     return {edit.state.stages[edit.stage(ref, "stage")].definition.operation, 0};
 }

@@ -11,7 +11,11 @@ std::string Schedule::save() const {
 
 Schedule replay(const std::string& saved, const std::vector<Tensor>& outputs, Target target,
                 std::source_location where) {
-    return Replayer(outputs, std::move(target), where).run(saved);
+    return Replayer(outputs, std::move(target), where)
+        .advising(
+            ". Steps are of the tensors that their schedule has, some of which a rule may have declared anew: give its "
+            "outputs(), replay(s.save(), s.outputs(), s.target())")
+        .run(saved);
 }
 
 void replay_steps(const Schedule& schedule, const SeeSchedule& seen, std::source_location where) {

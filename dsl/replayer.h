@@ -25,6 +25,12 @@ public:
         for (const auto& operation : operations_of(outputs)) operations_[operation->name] = operation;
     }
 
+    /// What errors of steps say behind what was wrong.
+    Replayer& advising(const std::string& advice) {
+        advice_ = advice;
+        return *this;
+    }
+
     /// The steps that the part's schedule has taken, on the schedule, of whose computation the part is one: see
     /// follow_part().
     static void follow(Schedule& schedule, const Schedule& part, const std::vector<Tensor>& results,
@@ -54,12 +60,13 @@ private:
     void apply(const std::string& line, int number) {
         words_ = std::istringstream(line);
         std::string verb = word();
+        bool is_read = true;
         try {
-            bool known = step(verb);
-            user_check(known && words_, where_, "replay: cannot read \"{}\"", line);
+            is_read = step(verb) && words_;
+            user_check(is_read, where_, "replay: cannot read \"{}\"", line);
         } catch (const Error& error) {
-            throw Error(error.site(),
-                        fmt::format("{}replay: line {}: {}: {}", where_prefix(where_), number, line, error.what()));
+            throw Error(error.site(), fmt::format("{}replay: line {}: {}: {}{}", where_prefix(where_), number, line,
+                                                  error.what(), is_read && words_ ? advice_ : ""));
         }
     }
 
@@ -406,6 +413,7 @@ private:
 
     Schedule schedule_;
     std::source_location where_;
+    std::string advice_;
     std::istringstream words_;
     std::map<std::string, std::shared_ptr<const Operation>> operations_;
     std::optional<std::map<int, int>> loops_, stages_;  ///< the schedule's numbers of those of the trace, if others

@@ -273,6 +273,26 @@ Stage Schedule::numbered_stage(int id) const {
 
 // Looking.
 
+namespace {
+
+std::string memory_of_elements(const Schedule::State& state, int stage) {
+    const Memory resolved = resolved_memory(state, stage);
+    return tw::to_string(resolved) + (resolved == Memory::Registers ? "" : " memory");
+}
+
+/// Where the stage's elements live; or, of updates, which have none, those that they change.
+std::string text_of_elements(const Schedule::State& state, int stage) {
+    const StageRecord& record = state.stages[stage];
+    const std::string& name = record.definition.name;
+    if (const int target = target_of(state, stage); target >= 0)
+        return fmt::format("'{}' updates the elements of '{}', in {}", name, state.stages[target].definition.name,
+                           memory_of_elements(state, target));
+    return fmt::format("'{}' lives in {}{}", name, memory_of_elements(state, stage),
+                       record.memory == Memory::Auto ? " (default)" : "");
+}
+
+}  // namespace
+
 std::string Schedule::explain() const {
     std::string text;
     for (const std::string& note : state_->notes) text += note + "\n";
@@ -280,10 +300,7 @@ std::string Schedule::explain() const {
         const StageRecord& record = state_->stages[s];
         if (record.inlined) continue;
         for (const std::string& note : notes_of_unit(*state_, static_cast<int>(s))) text += note + "\n";
-        Memory resolved = resolved_memory(*state_, static_cast<int>(s));
-        std::string memory = tw::to_string(resolved) + (resolved == Memory::Registers ? "" : " memory");
-        text += fmt::format("'{}' lives in {}{}\n", record.definition.name, memory,
-                            record.memory == Memory::Auto ? " (default)" : "");
+        text += text_of_elements(*state_, static_cast<int>(s)) + "\n";
     }
     return text;
 }

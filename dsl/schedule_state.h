@@ -1,5 +1,6 @@
 // What a schedule knows: stages, their loops and where they stand. The tree is derived from it after every step.
 #pragma once
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -104,6 +105,14 @@ struct Region {
     std::vector<Expr> lo, extent;
 };
 
+/// Terms in the order of their elements, which other reductions of such terms read, too.
+struct SortedTerms {
+    Expr term, key;               ///< the number of a term's element, over that of the term
+    std::array<Expr, 2> extents;  ///< how many terms and elements there are
+    std::string of;               ///< the reduction for which they were sorted
+    Tensor offsets, order;        ///< where elements begin in the order of terms
+};
+
 struct Schedule::State {
     Target target;
     std::source_location made;             ///< where the schedule was
@@ -116,6 +125,7 @@ struct Schedule::State {
     std::vector<std::pair<Tensor, std::vector<Expr>>> strides;  ///< of outputs that are no dense arrays
     /// Of inputs with joined axes, what stages read instead.
     std::map<const Operation*, std::shared_ptr<const Operation>> joined_inputs;
+    std::vector<SortedTerms> sorted;             ///< by reductions that found their terms so
     std::map<int, std::vector<RoleSpec>> roles;  ///< of the kernel of a stage
     std::vector<ExclusiveSection> exclusive;
     std::vector<Step> trace;

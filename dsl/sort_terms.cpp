@@ -24,6 +24,10 @@ using State = Schedule::State;
 // on an H200.
 constexpr int64_t least_of_a_block = 256, most_of_a_block = 1024;
 constexpr double of_a_comparison = 0.5, of_a_word = 4.5, of_a_word_before = 2.5;
+// Of running sums, by count: each word is added up by those of its run, which neighbours read together; and the kernels
+// of runs of runs.
+constexpr double of_a_running_word = 8, of_running_kernels = 1e7;
+constexpr int64_t words_of_a_run = 32;
 // Small tables are made by comparing, words x terms_of_a_block, and added up by as many comparisons as they have pairs
 // of words: each of both takes less than the launch of a kernel.
 constexpr int64_t most_words_of_small = 4096, most_comparisons_of_small = 1 << 24;
@@ -41,17 +45,36 @@ public:
 
     void sort() {
         divide();
+        if (!take_sorted()) declare_order();
+        const Expr element = number_of(elements_, elements_);
+        const Expr begin = begin_of(element), end = begin_of(element + 1);
+        const Expr along = position();
+        reduce_terms({along}, {cast(i64, end - begin)}, cast(i64, order_(begin + along)), {});
+        note("the terms of '{}' are sorted by element, stably: each element combines its own in their order");
+    }
+
+    void declare_order() {
         declare_stages();
         for (StageDefinition& definition : stages_of({order_, offsets_}))
             for (const Tensor& tensor : made_)
                 if (definition.operation == tensor.operation()) add_stage(edit_.state, definition, edit_.step);
         for (const Tensor& tensor : made_)
             if (!is_beside(tensor)) spread(tensor);
-        const Expr element = number_of(elements_, elements_);
-        const Expr begin = begin_of(element), end = begin_of(element + 1);
-        const Expr along = position();
-        reduce_terms({along}, {cast(i64, end - begin)}, cast(i64, order_(begin + along)), {});
-        note("the terms of '{}' are sorted by element, stably: each element combines its own in their order");
+        const Expr term = position();
+        edit_.state.sorted.push_back({term, key_of(term), {num_terms_, num_elements_}, whole_.name, offsets_, order_});
+    }
+
+    /// What another reduction has sorted by the same elements, if it did: the order is the same.
+    bool take_sorted() {
+        for (const SortedTerms& other : edit_.state.sorted) {
+            const bool is_alike = equal(other.extents[0], num_terms_) && equal(other.extents[1], num_elements_) &&
+                                  equal(other.key, key_of(other.term));
+            if (!is_alike || stage_of(other.order) < 0 || stage_of(other.offsets) < 0) continue;
+            order_ = other.order, offsets_ = other.offsets;
+            note(fmt::format("the terms of '{{}}' are in the order of those of '{}'", other.of));
+            return true;
+        }
+        return false;
     }
 
     /// The first and the last term of each element; those between that count for others are left out as they come.
@@ -91,9 +114,25 @@ private:
             while (!is_small_ && terms_of_a_block_ < most_of_a_block &&
                    of_a_term(2 * terms_of_a_block_) < of_a_term(terms_of_a_block_))
                 terms_of_a_block_ *= 2;
+            if (!is_small_) run_words(static_cast<double>(*terms), static_cast<double>(*elements));
         }
         blocks_ = is_constant(num_terms_, 0) ? constant(i64, 1)
                                              : simplify((num_terms_ + (terms_of_a_block_ - 1)) / terms_of_a_block_);
+    }
+
+    /// Whether running sums of the table take less than a sum over blocks for each term, and blocks for these.
+    void run_words(double terms, double elements) {
+        const double by_words = (of_a_word + of_a_running_word) * elements;
+        auto running = [&](int64_t block) {
+            return terms * (of_a_comparison * static_cast<double>(block) + by_words / static_cast<double>(block)) +
+                   of_running_kernels;
+        };
+        const auto own = static_cast<double>(terms_of_a_block_);
+        const double summed = terms * (of_a_comparison * own + (of_a_word * elements + of_a_word_before * terms) / own);
+        int64_t block = least_of_a_block;
+        while (block < most_of_a_block && running(2 * block) < running(block)) block *= 2;
+        is_running_ = running(block) < summed;
+        if (is_running_) terms_of_a_block_ = block;
     }
 
     void declare_stages() {
@@ -112,13 +151,15 @@ private:
             const Expr other = key_within(u[0] / terms_of_a_block_ * terms_of_a_block_ + in_block);
             return sum(cast(i32, other == key_at(u[0]) && in_block < u[0] % terms_of_a_block_), in_block);
         });
-        if (is_small_ && !is_tiny())
+        if (is_running_)
+            offsets_ = running_sums("offsets", counts_, *as_constant(simplify(v * blocks_)));
+        else if (is_small_ && !is_tiny())
             declare_small_offsets();
         else if (!is_small_)
             declare_offsets();
         order_ = declare("order", {n}, [&](Point p) {
             const Expr before =
-                is_small_ ? offsets_(min(word_of(term), v * blocks_)) : begin_of(key_at(term)) + before_(term);
+                is_of_words() ? offsets_(min(word_of(term), v * blocks_)) : begin_of(key_at(term)) + before_(term);
             const Expr place = cast(i64, before + rank_(term));
             return sum(select(key_at(term) < v && place == p[0], cast(i32, term), constant(i32, 0)), term);
         });
@@ -204,7 +245,28 @@ private:
     /// Of the table, where the term is counted: element by element, a word for each block of terms.
     Expr word_of(const Expr& term) const { return cast(i64, key_at(term)) * blocks_ + term / terms_of_a_block_; }
     /// Where the element's terms begin in the order.
-    Expr begin_of(const Expr& element) const { return offsets_(is_small_ ? element * blocks_ : element); }
+    Expr begin_of(const Expr& element) const { return offsets_(is_of_words() ? element * blocks_ : element); }
+    /// Whether offsets are those of elements and blocks of terms, not of elements alone.
+    bool is_of_words() const { return is_small_ || is_running_; }
+
+    /// What comes before each of so many words, and before their end.
+    Tensor running_sums(const std::string& name, const Tensor& words, int64_t count) {
+        if (count <= most_of_one_chunk) {
+            const Axis other = reduce_axis("q", count);
+            return declare(name, {count + 1},
+                           [&](Point t) { return sum(words(other) * cast(i32, other < t[0]), other); });
+        }
+        const int64_t runs = count / words_of_a_run + 1;
+        const Axis in_run = reduce_axis("q", words_of_a_run);
+        const Tensor of_run = declare(
+            "run", {runs}, [&](Point c) { return sum(padded(words, 0)(c[0] * words_of_a_run + in_run), in_run); });
+        const Tensor before = running_sums("runs_before", of_run, runs);
+        return declare(name, {count + 1}, [&](Point t) {
+            const Expr other = padded(words, 0)(t[0] / words_of_a_run * words_of_a_run + in_run);
+            return before(t[0] / words_of_a_run) +
+                   sum(select(in_run < t[0] % words_of_a_run, other, constant(i32, 0)), in_run);
+        });
+    }
 
     /// The numbers of an element's first and last term; the first is behind the last if it has none.
     std::vector<Tensor> declare_span() {
@@ -310,7 +372,7 @@ private:
     }
 
     int64_t terms_of_a_block_ = most_of_a_block;
-    bool is_small_ = false;
+    bool is_small_ = false, is_running_ = false;
     Expr blocks_;
     Tensor key_, counts_, rank_, before_, before_chunk_, offsets_, order_;
 };

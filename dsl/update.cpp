@@ -82,8 +82,9 @@ void make_update(Edit& edit, int updates, int reduction, BinaryOp combine, const
     definition.place = place;
     definition.place.push_back(condition);
     bool rounds = is_float(definition.finish[0].type()) && combine == BinaryOp::Add;
-    state.notes.push_back(fmt::format("[{}] the terms of '{}' are combined atomically, in no fixed order{}", edit.step,
-                                      name, rounds ? ": floats may differ by rounding, from run to run too" : ""));
+    state.notes.push_back(fmt::format("[{}] the terms of '{}' are combined atomically, {}", edit.step, name,
+                                      rounds ? "in no fixed order: floats may differ by rounding, from run to run too"
+                                             : "which gives the same in any order"));
 }
 
 }  // namespace tw

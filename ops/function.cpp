@@ -8,6 +8,7 @@
 #include "ops/capture.h"
 #include "ops/modules/scope.h"
 #include "ops/operator.h"
+#include "ops/tape/forward_scope.h"
 #include "ops/tape/function_call.h"
 #include "ops/tape/tape.h"
 #include "support/error.h"
@@ -28,6 +29,7 @@ void check_inputs(const std::string& name, const std::vector<Tensor>& inputs, st
 void check_results(const std::string& name, const std::vector<Tensor>& results, const Tensor& input,
                    std::source_location where) {
     user_check(!results.empty(), where, "{}: forward returns no tensors; return its results", name);
+    ForwardScope::require_inputs(results, where);
     for (const Tensor& result : results) {
         user_check(result.defined(), where, "{}: forward returns an undefined tensor; return its results", name);
         user_check(result.backend() == input.backend(), where,
@@ -107,7 +109,18 @@ std::vector<Tensor> written_down(const FunctionCall& made, const std::vector<Ten
 void FunctionContext::save(const std::vector<Tensor>& tensors, std::source_location where) {
     for (const Tensor& tensor : tensors)
         user_check(tensor.defined(), where, "save: an undefined tensor; save what has been made");
+    user_check(!has_saved_, where,
+               "save: called again, which would replace the {} tensors that were saved; save all of them in one call",
+               saved_.size());
     saved_ = tensors;
+    has_saved_ = true;
+}
+
+bool FunctionContext::needs_gradient(size_t input, std::source_location where) const {
+    user_check(input < needs_.size(), where,
+               "needs_gradient({}): the function was called with {} inputs, counted from 0; ask for one of these",
+               input, needs_.size());
+    return needs_[input];
 }
 
 Function::Function(std::string name, FunctionForward forward, FunctionBackward backward, std::source_location where)
@@ -123,10 +136,12 @@ std::vector<Tensor> Function::operator()(const std::vector<Tensor>& inputs, std:
     for (const Tensor& input : inputs) context.needs_.push_back(is_on_tape && input.requires_grad());
     std::vector<Tensor> results;
     {
+        std::optional<ForwardScope> scope;
+        if (grad_enabled()) scope.emplace(name_, inputs);
         const NoGrad constant;
         results = forward_(context, inputs);
+        check_results(name_, results, inputs[0], where);
     }
-    check_results(name_, results, inputs[0], where);
     if (!is_on_tape) return results;
     const FunctionCall made = called({.name = name_, .backward = backward_, .results = {}, .saved = {}, .where = where},
                                      context.saved_, inputs, results);

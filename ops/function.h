@@ -24,18 +24,20 @@ namespace tw::nn {
 /// What a call of a function keeps for its gradient.
 class FunctionContext {
 public:
-    /// In forward: these are kept, in the place of what was before: inputs, results, and what lies between. Throws
-    /// Error if one is undefined.
+    /// In forward, once: these are kept: inputs, results, and what lies between. Throws Error if one is undefined, and
+    /// if it has been called before.
     void save(const std::vector<Tensor>& tensors, TW_HERE);
     /// In backward: what was saved, in that order, as it is now: nothing is copied.
     const std::vector<Tensor>& saved() const { return saved_; }
     /// Whether anybody asks for the gradient of this input: where not, what backward returns for it is not looked at.
-    bool needs_gradient(size_t input) const { return needs_.at(input); }
+    /// Throws Error if there is no input of this number.
+    bool needs_gradient(size_t input, TW_HERE) const;
 
 private:
     friend class Function;
     friend struct FunctionCall;
     std::vector<Tensor> saved_;
+    bool has_saved_ = false;
     std::vector<bool> needs_;
 };
 
@@ -57,7 +59,9 @@ public:
     Function(std::string name, FunctionForward forward, FunctionBackward backward, TW_HERE);
 
     /// Calls forward. Results are on the tape if an input requires a gradient, and they are floats. Throws Error
-    /// without inputs or results, if one is undefined or of another backend, and what forward throws. The way back
+    /// without inputs or results, if one is undefined or of another backend, if a call in forward reads, or forward
+    /// returns, a tensor that requires a gradient and is no input, a parameter of a module, say, which would get none
+    /// (where calls are on the tape: not under NoGrad), and what forward throws. The way back
     /// throws Error, with the line of this call, unless backward returns a gradient for each input, of its type and
     /// shape, and, with create_graph, if floats were saved that are neither inputs nor results, since what their own
     /// gradients are nobody says.

@@ -10,6 +10,7 @@
 #include "ops/capture.h"
 #include "ops/modules/scope.h"
 #include "ops/tape/distinct_operations.h"
+#include "ops/tape/forward_scope.h"
 #include "schedules/choose.h"
 #include "support/error.h"
 
@@ -206,6 +207,7 @@ Tensor Operator::operator()(const std::vector<Tensor>& inputs, std::source_locat
                         inputs[0].name(), input.name());
         requires_grad |= input.requires_grad();
     }
+    ForwardScope::require_inputs(inputs, where);
     Tensor output = state_->call(inputs, where);
     if (!requires_grad || !grad_enabled() || !is_float(output.type())) return output;
     return OperatorState::link(output, std::make_shared<Node>(Node{state_, inputs, where}));

@@ -142,7 +142,7 @@ bool tell_apart(Product& product, const std::vector<Expr>& axes) {
         product.terms, [&](const Expr& axis) { return product.a.depends_on(axis) && product.b.depends_on(axis); });
 }
 
-std::optional<Product> product_in(const Tensor& tensor) {
+std::optional<Product> product_in(const Tensor& tensor, bool of_any_types) {
     const Operation& operation = *tensor.operation();
     const Reduce* sum = only_reduction(body_of(tensor));
     if (!sum || sum->values.size() != 1 || atomic_operation(*sum->reducer) != BinaryOp::Add) return {};
@@ -160,10 +160,9 @@ std::optional<Product> product_in(const Tensor& tensor) {
         (of_b ? product.b : product.a).conditions.push_back(condition);
     }
     if (!tell_apart(product, operation.axes)) return {};
-    // Of several axes of terms, windows among them, only f32 is left to matrices: other types have rules of their own.
     const bool has_elements = is_element_of(product.a, f32) && is_element_of(product.b, f32);
-    if (product.terms.size() > 1 && !has_elements) return {};
-    if (product.terms.size() == 1) product.type = common_type(product);
+    if (product.terms.size() > 1 && !has_elements && !of_any_types) return {};
+    if (product.terms.size() == 1 || !has_elements) product.type = common_type(product);
     std::ranges::stable_sort(product.terms, {}, [&](const Expr& axis) {
         return int(product.a.lies_along(axis)) + int(product.b.lies_along(axis));
     });
@@ -182,8 +181,8 @@ bool pays(const Product& product) {
 
 class DeclaringMatrices {
 public:
-    DeclaringMatrices(const std::vector<Tensor>& outputs, const Target& target)
-        : given_(outputs), target_(target), names_(outputs) {}
+    DeclaringMatrices(const std::vector<Tensor>& outputs, const Target& target, const std::vector<std::string>& windows)
+        : given_(outputs), target_(target), windows_(windows), names_(outputs) {}
 
     Redeclared run() {
         for (const auto& operation : operations_of(given_)) {
@@ -193,9 +192,9 @@ public:
                 if (const Tensor found = with_rows_together(present, *unit); found.defined()) whole_.put(given, found);
                 continue;
             }
-            const auto product = product_in(present);
+            const auto product = product_in(present, std::ranges::count(windows_, present.name()) > 0);
             if (!product || !pays(*product) || is_tiled_as_it_is(present, *product)) continue;
-            const Tensor found = with_one_made(present, *product);
+            const Tensor found = on_units(present, *product);
             whole_.put(given, found.defined() ? found : declared(present, *product));
         }
         for (const Tensor& output : given_) result_.outputs.push_back(whole_.of(output));
@@ -239,31 +238,71 @@ private:
         return body.same(body_of(tensor)) ? Tensor() : declared_as(tensor, body);
     }
 
-    /// The product of one factor where it lies, in rows of however many dimensions, and of a copy of the other one, if
-    /// that is a product for tensor cores; else undefined.
-    Tensor with_one_made(const Tensor& tensor, const Product& product) {
-        const bool keeps_a = product.a.plain(product.type), keeps_b = product.b.plain(product.type);
-        if (product.type == f32 || product.terms.size() != 1 || keeps_a == keeps_b) return {};
-        const Factor &made = keeps_a ? product.b : product.a, &kept = keeps_a ? product.a : product.b;
+    /// The product for tensor cores of factors where they lie, in rows of however many dimensions, and of copies of the
+    /// others; undefined if that is none.
+    Tensor on_units(const Tensor& tensor, const Product& product) {
+        if (product.type == f32) return {};
+        const bool lies_a = lies_in_order(product.a, product), lies_b = lies_in_order(product.b, product);
+        if (lies_a && lies_b && product.terms.size() == 1) return {};  // what units do not read so
+        for (const auto [keeps_a, keeps_b] : {std::array{true, true}, {true, false}, {false, true}, {false, false}}) {
+            if ((keeps_a && !lies_a) || (keeps_b && !lies_b)) continue;
+            FreeNames names = names_;
+            copied_.clear();
+            const Axis t = reduce_axis("t", points_of(product.terms));
+            const Expr a = multiplied(tensor, product, product.a, keeps_a, t, "_rows", names),
+                       b = multiplied(tensor, product, product.b, keeps_b, t, "_columns", names);
+            const Tensor found = declared_as(tensor, with_reduction(body_of(tensor), sum(a * b, t)));
+            if (!unit_product(found) && !product_of_joined_axes(found)) continue;
+            if (copied_.size() == 2 && says_the_same(copied_[0], copied_[1])) return {};  // one is enough
+            names_ = names;
+            const char* copies = copied_.size() == 1 ? "of which {} is copied first" : "which are copied first: {}";
+            result_.notes.push_back(fmt::format("'{}' is a product of matrices, {}", tensor.name(),
+                                                fmt::format(fmt::runtime(copies), copied_names())));
+            return found;
+        }
+        return {};
+    }
+
+    std::string copied_names() const {
+        std::vector<std::string> names;
+        for (const Tensor& copy : copied_) names.push_back("'" + copy.name() + "'");
+        return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+    }
+
+    /// Whether the factor is an element as it lies, at indices of which those along terms are one behind the other.
+    static bool lies_in_order(const Factor& factor, const Product& product) {
+        const Read* read = factor.plain(product.type);
+        return read && !std::ranges::search(read->indices, product.terms, [](const Expr& a, const Expr& b) {
+                            return a.same(b);
+                        }).empty();
+    }
+
+    /// The factor's element at the term, where it lies or in a copy.
+    Expr multiplied(const Tensor& tensor, const Product& product, const Factor& factor, bool keeps, const Axis& t,
+                    const char* suffix, FreeNames& names) {
+        if (keeps) return substitute(factor.element, digits(product.terms, t));
         std::vector<Expr> own;
         std::ranges::copy_if(tensor.operation()->axes, std::back_inserter(own),
-                             [&](const Expr& axis) { return made.depends_on(axis); });
-        const bool lies_along = !own.empty() && made.lies_along(own.back()) && !made.lies_along(product.terms[0]);
-        own.insert(own.end() - (lies_along ? 1 : 0), product.terms[0]);
+                             [&](const Expr& axis) { return factor.depends_on(axis); });
+        const bool lies_along =
+            !own.empty() && factor.lies_along(own.back()) &&
+            std::ranges::none_of(product.terms, [&](const Expr& axis) { return factor.lies_along(axis); });
+        const auto place = static_cast<std::ptrdiff_t>(own.size()) - (lies_along ? 1 : 0);
+        Shape shape = extents_of(own);
+        shape.insert(shape.begin() + place, points_of(product.terms));
         const Tensor copy = compute(
-            names_.take(tensor.name() + (keeps_a ? "_columns" : "_rows")), extents_of(own),
-            [&](const std::vector<Expr>& at) { return as_stored(over(own, made.value(), at), product.type); },
+            names.take(tensor.name() + suffix), shape,
+            [&](std::vector<Expr> at) {
+                Substitution values = digits(product.terms, at[static_cast<size_t>(place)]);
+                at.erase(at.begin() + place);
+                for (size_t d = 0; d < own.size(); ++d) values.emplace_back(own[d], at[d]);
+                return as_stored(substitute(factor.value(), values), product.type);
+            },
             tensor.operation()->where);
-        const Axis t = reduce_axis("t", points_of(product.terms));
-        auto at_term = [&](const Expr& e) { return substitute(e, {{product.terms[0], t}}); };
-        const Expr of_copy = at_term(as_multiplied(copy.read({own.begin(), own.end()}), product)),
-                   of_kept = at_term(kept.element);
-        const Tensor found = declared_as(
-            tensor, with_reduction(body_of(tensor), sum(keeps_a ? of_kept * of_copy : of_copy * of_kept, t)));
-        if (!unit_product(found) && !product_of_joined_axes(found)) return {};
-        result_.notes.push_back(
-            fmt::format("'{}' is a product of matrices, of which '{}' is copied first", tensor.name(), copy.name()));
-        return found;
+        copied_.push_back(copy);
+        std::vector<Operand> at(own.begin(), own.end());
+        at.insert(at.begin() + place, t);
+        return as_multiplied(copy.read(at), product);
     }
 
     /// A factor as a matrix, for each element of the batch.
@@ -295,7 +334,7 @@ private:
         }
         result_.notes.push_back(fmt::format(
             "'{}' is a product of matrices, {} x {} of {} terms, which are copied first: {}", tensor.name(),
-            points_of(product.a.axes), points_of(product.b.axes), points_of(product.terms), fmt::join(copied_, ", ")));
+            points_of(product.a.axes), points_of(product.b.axes), points_of(product.terms), copied_names()));
         const Axis t = reduce_axis("t", points_of(product.terms));
         auto sums_at = [&](const std::vector<Expr>& batch, const Expr& i, const Expr& j) {
             return sum(as_multiplied(a.element(batch, i, t), product) * as_multiplied(b.element(batch, j, t), product),
@@ -381,7 +420,7 @@ private:
                 return as_stored(substitute(factor.value(), at), product.type);
             },
             tensor.operation()->where);
-        copied_.push_back("'" + made.name() + "'");
+        copied_.push_back(made);
         return as_element_of(made, lies_along);
     }
 
@@ -391,16 +430,18 @@ private:
 
     const std::vector<Tensor> given_;
     const Target& target_;
+    const std::vector<std::string>& windows_;
     FreeNames names_;
     Replacement whole_;
-    std::vector<std::string> copied_;  ///< names of those of one product
+    std::vector<Tensor> copied_;  ///< of one product
     Redeclared result_;
 };
 
 }  // namespace
 
-Redeclared as_matrices(const std::vector<Tensor>& outputs, const Target& target) {
-    return DeclaringMatrices(outputs, target).run();
+Redeclared as_matrices(const std::vector<Tensor>& outputs, const Target& target,
+                       const std::vector<std::string>& windows) {
+    return DeclaringMatrices(outputs, target, windows).run();
 }
 
 }  // namespace tw::schedules

@@ -7,8 +7,8 @@
 
 namespace tw::schedules {
 
-/// Of large sums of products of two factors that are no product of matrices as they stand, where each axis of the result
-/// belongs to one factor alone, or to both, as a batch:
+/// Of large sums of products of two factors that are no product of matrices as they stand, where each axis of the
+/// result belongs to one factor alone, or to both, as a batch:
 ///
 ///     y[i, j] = sum_k table[ids[i], k] * w[j, k];   y[i, j] = sum_k x[i, k] * (w[j, k] of i8);
 ///     c[i, j] = sum_k (x[k, i] - mean[i]) * (x[k, j] - mean[j])
@@ -27,6 +27,9 @@ namespace tw::schedules {
 /// Terms are added in the order of t, as they were declared or with another axis last, in parts. A condition on the
 /// whole term goes with one factor: zero times what is infinite is NaN then. Left as they are: small sums, and those
 /// whose matrices take more than 4 GiB; what data choose for rows of a product on tensor cores is copied at any size.
-Redeclared as_matrices(const std::vector<Tensor>& outputs, const Target& target);
+/// Sums over several axes of other types than f32 have rules of their own: only those of the tensors named `windows`,
+/// which no such rule takes, are products of matrices here.
+Redeclared as_matrices(const std::vector<Tensor>& outputs, const Target& target,
+                       const std::vector<std::string>& windows = {});
 
 }  // namespace tw::schedules

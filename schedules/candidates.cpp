@@ -160,10 +160,9 @@ std::vector<PredictedPicks> best_by_model(const std::function<Schedule()>& rule,
 Schedule schedule_with(const Picks& picks, const std::function<Schedule()>& rule) {
     Choices choices(picks);
     Schedule s = rule();
-    const std::vector<std::string> unmet = choices.unmet();
-    if (!unmet.empty())
-        throw_error(Error, "{}: there is no such choice of {}; take the picks of candidates()", picks_text(picks),
-                    unmet[0]);
+    if (const std::vector<Choices::Unmet> unmet = choices.unmet(); !unmet.empty())
+        throw_error(Error, "{}; pick what the rule can make, as the picks of candidates() are, or leave {} out",
+                    unmet[0].why, unmet[0].name);
     return s;
 }
 

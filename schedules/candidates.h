@@ -40,7 +40,8 @@ std::vector<PredictedPicks> neighbours_of_rule(const std::function<Schedule()>& 
 /// that it expects to take several times as long as the best, or that take seconds to compile.
 /// `seconds`: so long it looks for them, where there are more; 0: no such limit.
 std::vector<PredictedPicks> best_by_model(const std::function<Schedule()>& rule, size_t limit, double seconds = 0);
-/// The schedule with these picks. Throws Error where the rule has no such choices.
+/// The schedule with these picks. Throws Error where the rule has no such choices, or cannot make one here: it says
+/// what the rule takes in its place, and what it offers.
 Schedule schedule_with(const Picks& picks, const std::function<Schedule()>& rule);
 
 }  // namespace tw::schedules

@@ -313,6 +313,19 @@ MovedChannels move_channels(const std::vector<Tensor>& outputs, const UnmovedCha
     return Moving(outputs, without, target).run();
 }
 
+std::optional<MovableChannels> movable_channels(const Tensor& sums) {
+    const std::vector<Tensor> outputs{sums};
+    const MovableSum sum(sums, outputs);
+    if (!sum.is_product()) return {};
+    const Moves of_units = sum.best(), none;
+    const Moves moves = of_units.count() > 0 || sum.depthwise(none) ? of_units : sum.best_of_channels();
+    if (moves.count() == 0) return {};
+    MovableChannels found{.operands = {}, .result = moves.result};
+    if (moves.a) found.operands.push_back(sum.operand(0));
+    if (moves.b) found.operands.push_back(sum.operand(1));
+    return found;
+}
+
 Tensor with_channels_moved(const Tensor& sums) {
     const std::vector<Tensor> outputs{sums};
     const MovableSum sum(sums, outputs);

@@ -1,5 +1,6 @@
 // Sums over windows of images whose channels come first, over copies of them whose channels come last.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,13 @@ struct UnmovedChannels {
 /// once dimension 1 of operands or result, where channels are in NCHW, is their last, where the copies cost less than
 /// tensor cores, or windows in registers, gain. None where the target lacks wgmma or its tensor memory accelerator.
 MovedChannels move_channels(const std::vector<Tensor>& outputs, const UnmovedChannels& without, const Target& target);
+/// Tensors that a sum of products had better have with dimension 1 last, whatever copies cost.
+struct MovableChannels {
+    std::vector<Tensor> operands;  ///< those of the two whose elements it multiplies
+    bool result = false;           ///< the sum itself
+};
+/// As move_channels() has them on tensor cores, or in registers; nothing where the sum is best as it is.
+std::optional<MovableChannels> movable_channels(const Tensor& sums);
 /// What move_channels() would sum, whatever it costs; the tensor itself if that is best as it is.
 Tensor with_channels_moved(const Tensor& sums);
 /// Over operands whose channels come first: copies of them are what was given, of which the result is a copy again.

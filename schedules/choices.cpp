@@ -1,5 +1,6 @@
 #include "schedules/choices.h"
 
+#include <exception>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -50,28 +51,86 @@ Choices::Choices(Picks wanted) : wanted_(std::move(wanted)), before_(asked_now) 
 Choices::~Choices() { asked_now = before_; }
 Choices* Choices::current() { return asked_now; }
 
-std::vector<std::string> Choices::unmet() const {
-    std::vector<std::string> names;
-    for (const auto& [name, wanted] : wanted_) {
-        auto meets = [&, &name = name, &wanted = wanted](const Choice& choice) {
-            return choice.name == name && choice.taken == wanted;
-        };
-        if (std::ranges::none_of(asked_, meets)) names.push_back(name);
+const Choice* Choices::choice(const std::string& name) const {
+    const auto found = std::ranges::find(asked_, name, &Choice::name);
+    return found == asked_.end() ? nullptr : &*found;
+}
+
+std::string Choices::outcome_of(const std::string& name) const {
+    for (const Outcomes* outcomes : {&made_, &beside_tries_})
+        if (const auto found = outcomes->find(name); found != outcomes->end()) return found->second;
+    return "";
+}
+
+std::string Choices::why_unmet(const std::string& name, const std::string& wanted, const std::string& outcome) const {
+    const Choice* asked = choice(name);
+    if (!asked) {
+        std::vector<std::string> names;
+        for (const Choice& each : asked_) names.push_back(each.name);
+        return fmt::format("{}={}: there is no such choice of {}; the rule asks for {}", name, wanted, name,
+                           names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
     }
-    return names;
+    const std::string offered = fmt::format("{}", fmt::join(asked->options, ", "));
+    if (std::ranges::find(asked->options, wanted) == asked->options.end())
+        return fmt::format("{}={}: there is no such choice of {}; the rule offers {}", name, wanted, name, offered);
+    if (outcome.empty())
+        return fmt::format("{}={}: that is asked on the way, but not of the schedule that is made", name, wanted);
+    return fmt::format("{}={}: that cannot be made here, the rule takes {} (it offers {})", name, wanted, outcome,
+                       offered);
+}
+
+std::vector<Choices::Unmet> Choices::unmet() const {
+    std::vector<Unmet> found;
+    for (const auto& [name, wanted] : wanted_) {
+        const std::string outcome = outcome_of(name);
+        if (outcome != wanted) found.push_back({name, why_unmet(name, wanted, outcome)});
+    }
+    return found;
 }
 
 std::string Choices::answer(const std::string& name, const std::vector<std::string>& options, const std::string& rule) {
     const auto wanted = wanted_.find(name);
     const bool is_offered = wanted != wanted_.end() && std::ranges::find(options, wanted->second) != options.end();
-    const Choice choice{name, options, rule, is_offered ? wanted->second : rule};
+    const Choice answered{name, options, rule, is_offered ? wanted->second : rule};
     const auto known = std::ranges::find(asked_, name, &Choice::name);
     if (known == asked_.end())
-        asked_.push_back(choice);
+        asked_.push_back(answered);
     else if (is_offered)
-        known->taken = choice.taken;  // of two that have one name, whichever offers it
-    return choice.taken;
+        *known = answered;  // of two that have one name, whichever offers it
+    Outcomes& outcomes = is_in_try_ ? in_try_ : beside_tries_;
+    if (is_offered)
+        outcomes[name] = answered.taken;
+    else
+        outcomes.emplace(name, answered.taken);
+    return answered.taken;
 }
+
+void Choices::came(const std::string& name, const std::string& taken) {
+    if (choice(name)) (is_in_try_ ? in_try_ : beside_tries_)[name] = taken;
+}
+
+Try::Try() : choices_(Choices::current()), errors_(std::uncaught_exceptions()) {
+    if (!choices_) return;
+    choices_->in_try_.clear();
+    choices_->is_in_try_ = true;
+}
+Try::~Try() {
+    if (!choices_) return;
+    choices_->is_in_try_ = false;
+    if (std::uncaught_exceptions() == errors_) choices_->made_ = choices_->in_try_;
+}
+
+KeptOutcomes::KeptOutcomes() : choices_(Choices::current()) {
+    if (choices_) outcomes_ = choices_->made_;
+}
+void KeptOutcomes::take_back() const {
+    if (choices_) choices_->made_ = outcomes_;
+}
+
+void took(const std::string& of, const std::string& what, const std::string& taken) {
+    if (Choices* choices = Choices::current()) choices->came(name_of_choice(of, what), taken);
+}
+void took(const std::string& of, const std::string& what, int64_t taken) { took(of, what, std::to_string(taken)); }
 
 std::string pick(const std::string& of, const std::string& what,
                  const std::function<std::vector<std::string>()>& options, const std::string& rule) {

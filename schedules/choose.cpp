@@ -6,6 +6,7 @@
 #include "codegen/cost/known_nests.h"
 #include "dsl/edit.h"
 #include "schedules/channels_last.h"
+#include "schedules/choices.h"
 #include "schedules/choose_elements.h"
 #include "schedules/choose_rows.h"
 #include "schedules/choose_windows.h"
@@ -26,11 +27,13 @@
 #include "schedules/streamed_attention.h"
 #include "schedules/sums_together.h"
 #include "schedules/tiled_product.h"
+#include "schedules/tilings_to_try.h"
 #include "schedules/transposed.h"
 #include "schedules/tuned_records.h"
 #include "schedules/turned_views.h"
 #include "schedules/unit_product.h"
 #include "schedules/window_terms.h"
+#include "schedules/windows_as_matrices.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -77,7 +80,7 @@ public:
         for (const auto& operation : operations_of(outputs_))
             if (!operation->is_input()) tile(Tensor(operation, 0), best);
         if (auto found = choose_rows()) best = std::move(found);
-        if (!best) best = made_with_trees_later([&] { return scheduled(); });
+        if (!best) best = in_a_try([&] { return made_with_trees_later([&] { return scheduled(); }); });
         for (const Tensor& result : moved_.results)
             notes_.push_back(fmt::format("'{}' {}", result.name(),
                                          is_turned(result)
@@ -88,6 +91,7 @@ public:
     }
 
     const ChosenRows& rows() const { return rows_; }
+    const std::vector<std::string>& off_units() const { return off_units_; }
 
     /// Of tensors that were declared anew, those that could not be tiled as they are now, and those that have not the
     /// tiling of their record.
@@ -162,11 +166,12 @@ private:
     void tile(const Tensor& c, std::optional<Schedule>& best) {
         if (is_made_with_others(c)) return;
         refusal_.clear();
-        for (TiledProduct& tiled : pick_tilings(c, tilings_to_try(c), target_)) {
+        for (TiledProduct& tiled : pick_tilings(c, tilings_of_sums(c), target_)) {
             tiled_.push_back(std::move(tiled));
             const bool is_on_units = tiled_.back().is_on_units();
             if (auto found = lowered(is_on_units)) {
                 best = std::move(found);
+                tell_tiling(c, &tiled_.back());
                 if (!is_on_units) break;
                 notes_.push_back(fmt::format("'{}': {}", c.name(), tiling_of(tiled_.back())));
                 return;
@@ -175,8 +180,12 @@ private:
             if (tiled_.back().is_from_record)
                 notes_.push_back(fmt::format("'{}' is not as its record says, by {}", c.name(), tried_.back().text));
             tiled_.pop_back();
+            tell_tiling(c, nullptr);
         }
-        if (auto reason = why_without_units(c, outputs_, target_, refusal_)) notes_.push_back(*reason);
+        if (auto reason = why_without_units(c, outputs_, target_, refusal_)) {
+            notes_.push_back(*reason);
+            off_units_.push_back(c.name());
+        }
         if (auto reason = why_one_by_one(c, outputs_, target_)) notes_.push_back(*reason);
     }
 
@@ -209,32 +218,10 @@ private:
         return std::ranges::any_of(tensors, [&](const Tensor& t) { return s[t].id == stage.id; });
     }
 
-    std::vector<TiledProduct> tilings_to_try(const Tensor& c) const {
-        std::vector<TiledProduct> found;
-        for (const RedeclaredHalo& halo : declared_.halos)
-            if (halo.convolution.sums.same(c)) return {{c, {}, {}, halo, halo.is_from_record}};
-        for (const RedeclaredDepthwise& depthwise : declared_.depthwise)
-            if (depthwise.convolution.sums[0].same(c)) return with_readers(depthwise);
-        for (const LyingPixels& given : moved_.lying)
-            if (given.sums.name() == c.name()) {
-                const LyingPixels own = over_operands_of(given, c, outputs_);
-                found.push_back({c, own.filters, own.images, own});
-            }
-        const std::vector<WindowProduct> products = products_of(c);
-        for (const WindowProduct& windows : products)
-            for (TiledWindows& tiled : tilings_with_neighbours(windows, declared_.summed, outputs_, target_))
-                found.push_back({c, windows.a, windows.b, std::move(tiled)});
-        for (const WindowProduct& windows : products) {
-            for (const RecordedTiles& recorded : declared_.recorded)
-                if (recorded.sums.same(c) && (recorded.tiles.parts == 1 || windows.form.takes_parts) &&
-                    (recorded.tiles.box_columns > 0 || !windows.form.turns_result))
-                    found.push_back({c, windows.a, windows.b, TiledWindows{windows, recorded.tiles}, true});
-            for (const ConvolutionTiles& tiles : tilings_of(windows, target_))
-                found.push_back({c, windows.a, windows.b, TiledWindows{windows, tiles}});
-        }
-        for (TiledProduct& product : products_on_units(c, outputs_, target_)) found.push_back(std::move(product));
-        if (auto threads = product_of_threads(c, target_)) found.push_back(*threads);
-        if (shareable_ && !scatters_or_scans(unscheduled_[c]))
+    /// The best first.
+    std::vector<TiledProduct> tilings_of_sums(const Tensor& c) const {
+        std::vector<TiledProduct> found = tilings_to_try(c, declared_, moved_.lying, outputs_, target_);
+        if (shareable_ && !scatters_or_scans(unscheduled_[c]) && !is_redeclared(c, declared_))
             for (TiledProduct& columns : column_reductions(c, outputs_)) found.push_back(std::move(columns));
         return found;
     }
@@ -254,36 +241,15 @@ private:
                });
     }
 
-    /// Made together with the output that alone reads it, or by itself.
-    std::vector<TiledProduct> with_readers(const RedeclaredDepthwise& depthwise) const {
-        const Tensor& c = depthwise.convolution.sums[0];
-        std::vector<TiledProduct> found;
-        if (const Tensor reader = only_reader(depthwise.result, outputs_); reader.defined()) {
-            found.push_back({c, {}, {}, depthwise});
-            std::get<RedeclaredDepthwise>(found[0].tiles).result = reader;
-        }
-        found.push_back({c, {}, {}, depthwise});
-        return found;
-    }
-
-    /// Convolutions that were declared anew have enough of everything.
-    std::vector<WindowProduct> products_of(const Tensor& c) const {
-        std::vector<WindowProduct> products = window_products(c, outputs_);
-        if (products.empty() && holds(declared_.sums, c))
-            if (auto product = window_product(c, outputs_)) products.push_back(*product);
-        return products;
-    }
-    static bool holds(const std::vector<Tensor>& tensors, const Tensor& tensor) {
-        return std::ranges::any_of(tensors, [&](const Tensor& each) { return each.same(tensor); });
-    }
-
     /// The schedule with what is tiled so far, if it can be built. What a step or a pass refuses is decided by steps
     /// and passes alone.
     std::optional<Schedule> lowered(bool is_on_units) {
         try {
-            Schedule s = made_with_trees_later([&] { return scheduled(); });
-            codegen::counted_kernels(s.tree(), target_);
-            return s;
+            return in_a_try([&] {
+                Schedule s = made_with_trees_later([&] { return scheduled(); });
+                codegen::counted_kernels(s.tree(), target_);
+                return s;
+            });
         } catch (const Error& error) {
             if (is_on_units) refusal_ = error.what();
             return {};
@@ -326,8 +292,7 @@ private:
         for (const Tensor& output : outputs_)
             if (std::ranges::any_of(moved_.results, [&](const Tensor& t) { return t.name() == output.name(); }))
                 found.push_back(output);
-        const std::vector<Tensor> operands = operands_of_windows(tiled_);
-        found.insert(found.end(), operands.begin(), operands.end());
+        for (const Tensor& operand : operands_of_windows(tiled_)) found.push_back(operand);
         return found;
     }
     std::optional<Tensor> copy_at(const Schedule& s, Stage stage) const {
@@ -371,6 +336,7 @@ private:
     std::string refusal_;       // of the last tiling of a product on tensor cores, or of rows
     std::vector<Tried> tried_;  // what was to be first before others
     std::vector<std::string> notes_;
+    std::vector<std::string> off_units_;  // sums of products of matrices that no tensor core makes
 };
 
 struct Chosen {
@@ -378,6 +344,7 @@ struct Chosen {
     std::vector<Tensor> moved_in_vain;
     std::vector<std::string> rows_in_vain;
     bool sums_in_vain = false;
+    std::vector<std::string> off_units;
 };
 /// Convolutions that cannot be tiled as they are declared anew are taken by the model, or as they were given.
 Chosen chosen(const MovedChannels& moved, const std::vector<std::string>& copied_rows, const Target& target) {
@@ -390,7 +357,8 @@ Chosen chosen(const MovedChannels& moved, const std::vector<std::string>& copied
         const std::vector<LeftOver> left_over = chooser.left_over();
         if (left_over.empty()) {
             for (const std::string& why : left) Edit::note(s, why);
-            return {std::move(s), chooser.moved_in_vain(), chooser.rows().in_vain, chooser.rows().sums_in_vain};
+            return {std::move(s), chooser.moved_in_vain(), chooser.rows().in_vain, chooser.rows().sums_in_vain,
+                    chooser.off_units()};
         }
         for (const LeftOver& each : left_over) {
             (each.is_fused         ? exceptions.apart
@@ -420,8 +388,7 @@ Chosen with_moved_channels(const DeclaredRows& rows, bool sums_of_copies, const 
     }
 }
 
-Schedule choose_kernels(const std::vector<Tensor>& outputs, const Target& target) {
-    const Redeclared products = declare_products(outputs, target);
+FoundSchedule with_kept_rows(const Redeclared& products, const Target& target) {
     bool has_copies = true;
     for (std::vector<std::string> without;;) {
         Chosen found = with_moved_channels(declare_rows(products.outputs, without), has_copies, target);
@@ -431,8 +398,13 @@ Schedule choose_kernels(const std::vector<Tensor>& outputs, const Target& target
             if (std::ranges::find(without, name) == without.end()) without.push_back(name);
         if (without.size() != before) continue;
         for (const std::string& note : products.notes) Edit::note(found.schedule, note);
-        return std::move(found.schedule);
+        return {std::move(found.schedule), std::move(found.off_units)};
     }
+}
+
+Schedule choose_kernels(const std::vector<Tensor>& outputs, const Target& target) {
+    return with_windows_as_matrices(outputs, target,
+                                    [&](const Redeclared& products) { return with_kept_rows(products, target); });
 }
 
 }  // namespace

@@ -95,6 +95,14 @@ Spread pick_spread(const std::string& name, const Elements& elements, Spread spr
     return spread;
 }
 
+/// What has come of all that is asked of elements.
+void tell(const std::string& name, const std::string& way, const Spread& taken) {
+    took(name, "elements", way);
+    took(name, "vector", taken.vector);
+    took(name, "steps", taken.steps);
+    took(name, "threads", taken.threads);
+}
+
 void spread_vectors(Schedule& s, Stage stage, const Spread& spread) {
     auto [block, inside] =
         s.split(s.fuse(s.data_loops(stage), "all"), spread.elements(), Tail::Mask, {"block", "in_block"});
@@ -228,6 +236,10 @@ bool takes_tiles(Schedule& s, Stage stage, const Elements& elements, int64_t vec
     const Tile tile = tile_of(s.name(stage), elements, *turned);
     if (!has_room(elements, *turned, tile, s.target())) return false;
     if (!take_steps(s, stage, [&](Schedule& trial) { spread_tiles(trial, stage, *turned, tile); })) return false;
+    tell(s.name(stage), "tiles",
+         {.threads = tile.rows_of_threads * tile.lanes,
+          .vector = tile.neighbours,
+          .steps = tile.side / tile.rows_of_threads});
     std::vector<std::string> names;
     for (const TurnedOperand& operand : turned->operands) names.push_back("'" + operand.access.buffer->name + "'");
     Edit::note(s, fmt::format("'{}': tiles of {} x {}, through shared memory: rows of {} run along another axis",
@@ -262,6 +274,7 @@ bool takes_beside(Schedule& s, Stage stage, const Elements& elements) {
     if (turned_operands(s, all, spread.vector)) return false;
     spread.threads = std::min(spread.threads, rounded_up(row / spread.vector, WarpThreads));
     if (!take_steps(s, stage, [&](Schedule& trial) { spread_beside(trial, stage, beside, spread); })) return false;
+    tell(s.name(stage), "beside", {.threads = spread.threads, .vector = spread.vector});
     std::vector<std::string> names;
     for (const Stage& other : beside) names.push_back("'" + s.name(other) + "'");
     Edit::note(s, fmt::format("'{}': vectors of {} elements, with those of {} beside them", s.name(stage),
@@ -272,6 +285,7 @@ bool takes_beside(Schedule& s, Stage stage, const Elements& elements) {
 bool takes_vectors(Schedule& s, Stage stage, const Spread& spread) {
     if (spread.vector * spread.steps == 1) return false;
     if (!take_steps(s, stage, [&](Schedule& trial) { spread_vectors(trial, stage, spread); })) return false;
+    tell(s.name(stage), "vectors", spread);
     const std::string of =
         spread.vector == 1 ? "single elements" : fmt::format("vectors of {} elements", spread.vector);
     Edit::note(s, fmt::format("'{}': {}, {} a thread", s.name(stage), of, spread.steps));
@@ -290,7 +304,9 @@ void schedule_elements(Schedule& s, Stage stage) {
         if (way == "tiles" && takes_tiles(s, stage, *elements, spread.vector)) return;
         if (way != "vectors" && takes_beside(s, stage, *elements)) return;
         if (takes_vectors(s, stage, spread)) return;
-        spread_results(s, stage, spread.vector * spread.steps == 1 ? spread.threads : Threads);
+        const int64_t threads = spread.vector * spread.steps == 1 ? spread.threads : Threads;
+        tell(s.name(stage), "vectors", {.threads = threads});
+        spread_results(s, stage, threads);
     });
 }
 

@@ -96,6 +96,8 @@ std::vector<RowSchedule> row_schedules(const RowGroup& group, const Target& targ
 
 namespace {
 
+const std::string apart = "apart";
+
 std::string way_of(const RowSchedule& how) {
     if (how.streams) return how.aligned.defined() ? "aligned" : "streamed";
     return how.threads.in_shared > 0 ? "shared" : how.threads.keep ? "kept" : "read";
@@ -144,13 +146,32 @@ std::vector<RowSchedule> picked_schedules(const RowGroup& group, const Target& t
     const std::string& name = group.made[0]->name;
     std::vector<std::string> ways;
     for (const RowSchedule& each : all) ways.push_back(way_of(each));
-    ways.push_back("apart");
+    ways.push_back(apart);
     const std::string taken = pick(name, "way", ways, ways[0]);
-    if (taken == "apart") return {};
+    if (taken == apart) return {};
     const auto first = std::ranges::find(all, taken, way_of);
     std::rotate(all.begin(), first, first + 1);
     all[0] = pick_threads(name, all[0]);
     return all;
+}
+
+/// What is asked of a group, and what it has.
+void tell(const std::string& name, const std::string& way, const RowThreads& shape) {
+    took(name, "way", way);
+    took(name, "threads", shape.threads);
+    took(name, "rows", shape.rows);
+    took(name, "vector", shape.neighbours);
+}
+void tell(const std::string& name, const std::string& way, const RowChunks& shape) {
+    took(name, "way", way);
+    took(name, "threads", shape.threads);
+    took(name, "rows", shape.rows);
+    took(name, "vector", shape.neighbours);
+    took(name, "vectors", shape.vectors);
+}
+/// Its stages are kernels of their own.
+void tell_apart(const std::string& name) {
+    for (const char* what : {"way", "threads", "rows", "vector", "vectors"}) took(name, what, apart);
 }
 
 }  // namespace
@@ -178,12 +199,16 @@ void schedule_rows(Schedule& s, const RowGroup& group, const RowSchedule& how, c
     }
     std::vector<Stage> stages = s.all_stages();
     std::erase_if(stages, [&](const Stage& stage) { return !ids.count(stage.id); });
-    if (sums.defined())
+    const std::string &name = group.made[0]->name, way = way_of(how);
+    if (sums.defined()) {
         schedule_rows_and_sums(s, results[0], stages, how.threads, sums);
-    else if (how.streams)
+        tell(name, way, how.threads);
+    } else if (how.streams) {
         schedule_streamed_rows(s, results, stages, how.chunks, how.aligned);
-    else
-        schedule_cooperative_rows(s, results, stages, how.threads, split);
+        tell(name, way, how.chunks);
+    } else {
+        tell(name, way, schedule_cooperative_rows(s, results, stages, how.threads, split));
+    }
 }
 
 std::string text_of(const RowGroup& group, const RowSchedule& how) {
@@ -248,6 +273,7 @@ std::optional<Schedule> ChosenRows::choose(const std::vector<Tensor>& outputs, c
             chosen_.pop_back();
         }
         if (!found) in_vain.push_back(group.made[0]->name);
+        if (!found) tell_apart(group.made[0]->name);
         sums_in_vain = sums_in_vain || (!found && summed.defined());
     }
     return best;

@@ -14,7 +14,7 @@ namespace {
 using Indices = std::vector<Expr>;
 
 /// An image or a weight. Extents and indices are [first, inner..., channel], whatever the layout is.
-struct Images {
+struct ConvolvedImages {
     Tensor tensor;
     Layout layout = Layout::ChannelsLast;
 
@@ -32,7 +32,7 @@ private:
     }
 };
 
-/// A tensor in that layout, of extents and elements as Images have them.
+/// A tensor in that layout, of extents and elements as ConvolvedImages have them.
 Tensor declared(const std::string& name, const Shape& shape, Layout layout,
                 const std::function<Expr(const Indices&)>& element, TW_HERE) {
     return compute(
@@ -51,7 +51,7 @@ struct Filters {
     int64_t channels() const { return groups * group_channels; }
 };
 
-Filters filters_of(const std::string& what, const Tensor& x, const Images& of, int64_t groups,
+Filters filters_of(const std::string& what, const Tensor& x, const ConvolvedImages& of, int64_t groups,
                    std::source_location where) {
     const Tensor& weight = of.tensor;
     user_check(
@@ -87,7 +87,7 @@ void check_bias(const std::string& what, const Tensor& bias, int64_t channels, c
 
 /// What a sum over windows reads.
 struct Operands {
-    Images image, weight;
+    ConvolvedImages image, weight;
     WindowDimensions windows;
 };
 
@@ -109,7 +109,7 @@ Expr sum_of_window(const Operands& of, const Filters& filters, const Indices& at
 }
 
 /// A copy, channels last, with zeros behind them, up to a multiple.
-Images filled_up(const std::string& name, const Images& of, int64_t multiple) {
+ConvolvedImages filled_up(const std::string& name, const ConvolvedImages& of, int64_t multiple) {
     Shape shape = of.shape();
     shape.back() = rounded_up(of.channels(), multiple);
     return {compute(name, shape, [&](const Indices& at) { return of.around(at); })};
@@ -122,7 +122,7 @@ Operands with_taps_joined(const std::string& name, const Operands& of, int64_t c
     while (each < channels) each *= 2;
     const WindowDimension last = of.windows.back();
     const int64_t terms = rounded_up(last.taps * each, multiple);
-    auto joined = [&](const Indices& at, const Images& source, const std::function<Expr(Expr)>& place) {
+    auto joined = [&](const Indices& at, const ConvolvedImages& source, const std::function<Expr(Expr)>& place) {
         Indices from = at;
         from[from.size() - 2] = place(at.back() / each);
         from.back() = at.back() % each;
@@ -157,7 +157,7 @@ Expr with_bias(const Expr& value, const Tensor& bias, const Expr& channel) {
 }
 
 /// sum of dy over all dimensions but that of channels
-Tensor gradient_of_bias(const std::string& name, const Tensor& bias, const Images& dy) {
+Tensor gradient_of_bias(const std::string& name, const Tensor& bias, const ConvolvedImages& dy) {
     return compute(name, {bias.shape()[0]}, [&](Expr channel) {
         std::vector<Axis> axes;
         const Shape shape = dy.shape();
@@ -179,7 +179,7 @@ bool has_few_windows(const WindowDimensions& windows) {
 
 /// dx[n, i.., c] = sum over taps r.. and filters f of dy[n, (i + padding - r dilation).., f] w[f, r.., c]: each stride
 /// is 1, zeros lie around dy.
-Tensor sum_of_flipped(const std::string& name, const Operands& of, const Filters& filters, const Images& dy) {
+Tensor sum_of_flipped(const std::string& name, const Operands& of, const Filters& filters, const ConvolvedImages& dy) {
     return declared(name, of.image.shape(), of.image.layout, [&](const Indices& at) {
         std::vector<Axis> axes = tap_axes(of.windows);
         const Axis f = reduce_axis("f", filters.group_filters());
@@ -205,7 +205,7 @@ Tensor convolve(const std::string& name, const Tensor& x, const Tensor& weight, 
                 const ConvolutionOptions& o, std::source_location where) {
     CalledFrom caller(where);
     const std::string what = "convolution";
-    const Images given{x, o.layout}, filters_given{weight, o.layout};
+    const ConvolvedImages given{x, o.layout}, filters_given{weight, o.layout};
     Filters filters = filters_of(what, x, filters_given, o.groups, where);
     const int64_t channels = constant_extent(what, x, given.dimension_of_channels(), where);
     user_check(channels == filters.channels(), where,
@@ -220,7 +220,7 @@ Tensor convolve(const std::string& name, const Tensor& x, const Tensor& weight, 
     WindowDimensions windows = window_dimensions(
         what, x, filters.taps, {.stride = o.stride, .dilation = o.dilation, .padding = o.padding, .layout = o.layout},
         where);
-    const Images image{bordered(name + "_image", x, o.padding, o.mode, o.layout, where), o.layout};
+    const ConvolvedImages image{bordered(name + "_image", x, o.padding, o.mode, o.layout, where), o.layout};
     const Shape shape = shape_of_windows(x, windows, filters.filters);
     if (o.mode != PaddingMode::Zeros)
         for (WindowDimension& w : windows) w.extent += w.padding.before + w.padding.after, w.padding = 0;
@@ -234,7 +234,7 @@ Tensor convolve(const std::string& name, const Tensor& x, const Tensor& weight, 
     std::vector<Tensor> inputs = {read.image.tensor, read.weight.tensor};
     if (bias.defined()) inputs.push_back(bias);
     return with_gradient(y, inputs, [=, layout = o.layout](const Tensor&, const Tensor& dy) {
-        const Images adjoint{dy, layout};
+        const ConvolvedImages adjoint{dy, layout};
         std::vector<Tensor> adjoints = {sum_of_flipped("d_" + name + "_image", read, filters, adjoint),
                                         gradients(y, dy, {read.weight.tensor})[0]};
         if (bias.defined()) adjoints.push_back(gradient_of_bias("d_" + name + "_bias", bias, adjoint));
@@ -251,7 +251,7 @@ struct Map {
     std::string name;
     Filters filters;
     WindowDimensions windows;
-    Images weight;
+    ConvolvedImages weight;
     Shape shape;  // of x, channels last
 
     Tensor of(const Tensor& image) const {
@@ -300,7 +300,7 @@ Expr body_at(const Tensor& tensor, const std::vector<Expr>& at) {
 Tensor convolve_transposed(const std::string& name, const Tensor& x, const Tensor& weight, const Tensor& bias,
                            const TransposedOptions& o, std::source_location where) {
     CalledFrom caller(where);
-    const Images given{x, o.layout}, map_weight{weight, o.layout};
+    const ConvolvedImages given{x, o.layout}, map_weight{weight, o.layout};
     const Filters filters = filters_of(transposed, x, map_weight, o.groups, where);
     user_check(constant_extent(transposed, x, given.dimension_of_channels(), where) == filters.filters, where,
                "{}: x is {}, the weight {}; the {} extent of x must be the first of the weight", transposed,

@@ -275,9 +275,9 @@ void schedule_cooperative_rows(Schedule& s, const Tensor& y, const RowThreads& g
     schedule_cooperative_rows(s, {y}, producers_of(s, s[y]), given, {}, where);
 }
 
-void schedule_cooperative_rows(Schedule& s, const std::vector<Tensor>& results, const std::vector<Stage>& made,
-                               const RowThreads& given, const std::vector<SplitRows>& split,
-                               std::source_location where) {
+RowThreads schedule_cooperative_rows(Schedule& s, const std::vector<Tensor>& results, const std::vector<Stage>& made,
+                                     const RowThreads& given, const std::vector<SplitRows>& split,
+                                     std::source_location where) {
     CalledFrom caller(where);
     const Tensor& y = results.at(0);
     const Stage last = s[y];
@@ -345,6 +345,7 @@ void schedule_cooperative_rows(Schedule& s, const std::vector<Tensor>& results, 
                                                        : Steps::Masked;
         spread_stage(s, *stage, how, shape, along_columns[stage->id]);
     }
+    return shape;
 }
 
 namespace {

@@ -40,9 +40,9 @@ struct SplitRows {
 };
 
 /// The same of several results over these rows, of which none reads another, and of these stages alone, the results
-/// among them, producers first: others that they read are kernels of their own.
-void schedule_cooperative_rows(Schedule& s, const std::vector<Tensor>& results, const std::vector<Stage>& made,
-                               const RowThreads& shape, const std::vector<SplitRows>& split = {}, TW_HERE);
+/// among them, producers first: others that they read are kernels of their own. Returns the threads that rows have.
+RowThreads schedule_cooperative_rows(Schedule& s, const std::vector<Tensor>& results, const std::vector<Stage>& made,
+                                     const RowThreads& shape, const std::vector<SplitRows>& split = {}, TW_HERE);
 
 /// A result over these rows as above, and beside it sums over all rows of what its stages read, over [columns], in one
 /// pass: a block takes neighbouring rows in turn, its threads keep the sums of their columns, and a second kernel adds

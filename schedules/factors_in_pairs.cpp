@@ -96,6 +96,21 @@ double multiplications_at_once(const Contraction& c) {
     return c.letters.iterations(all) * static_cast<double>(c.factors.size() - 1);
 }
 
+/// Whether two factors make a product of large matrices: each has axes of its own, and both have those of its sum.
+bool makes_matrices(const Contraction& c, const FactorPair& pair) {
+    constexpr double least_side = 64;
+    const std::string &a = c.letters.letters[pair.a], &b = c.letters.letters[pair.b];
+    std::string rows, columns, terms;
+    for (char letter : a + b) {
+        const bool of_a = a.find(letter) != std::string::npos, of_b = b.find(letter) != std::string::npos;
+        const bool is_made = pair.made.find(letter) != std::string::npos;
+        if (!(of_a && of_b)) (of_a ? rows : columns) += letter;
+        if (of_a && of_b && !is_made) terms += letter;
+    }
+    return std::min({c.letters.iterations(rows), c.letters.iterations(columns), c.letters.iterations(terms)}) >=
+           least_side;
+}
+
 /// The tensor by products of two, one after another; `parts` are the names of those in front.
 Tensor in_pairs(const Tensor& tensor, Contraction left, const PairOrder& order, FreeNames& names,
                 std::vector<std::string>& parts) {
@@ -124,7 +139,7 @@ Tensor in_pairs(const Tensor& tensor, Contraction left, const PairOrder& order, 
 }  // namespace
 
 Redeclared factors_in_pairs(const std::vector<Tensor>& outputs) {
-    constexpr double least_gain = 2;
+    constexpr double least_gain = 2, least_of_matrices = 1.5;  // which tiles read from faster memory
     Redeclared result;
     Replacement whole;
     FreeNames names(outputs);
@@ -134,7 +149,8 @@ Redeclared factors_in_pairs(const std::vector<Tensor>& outputs) {
         const auto contraction = contraction_in(tensor);
         if (!contraction) continue;
         const PairOrder order = best_order_of_pairs(contraction->letters);
-        if (order.multiplications * least_gain > multiplications_at_once(*contraction)) continue;
+        const double gain = multiplications_at_once(*contraction) / order.multiplications;
+        if (gain < (makes_matrices(*contraction, order.pairs[0]) ? least_of_matrices : least_gain)) continue;
         std::vector<std::string> parts;
         whole.put(given, in_pairs(tensor, *contraction, order, names, parts));
         result.notes.push_back(

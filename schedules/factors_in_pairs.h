@@ -10,8 +10,8 @@ namespace tw::schedules {
 ///
 ///     y[i, j] = sum_p,q x[i, p] * w[p, q] * z[q, j]
 ///
-/// are sums of products of two, of which each but the last is a tensor, `NAME_part`, where that needs less than half of
-/// the multiplications:
+/// are sums of products of two, of which each but the last is a tensor, `NAME_part`, where that needs at most half of
+/// the multiplications, or two thirds of them if the first product is one of large matrices:
 ///
 ///     y_part[i, q] = sum_p x[i, p] * w[p, q],   y[i, j] = sum_q y_part[i, q] * z[q, j]
 ///

@@ -87,6 +87,10 @@ void pick_columns(const Tensor& c, ColumnReduction& columns) {
     threads.chunk = pick(c.name(), "chunk", {64, 128, 256, 512, 1024, columns.rows}, threads.chunk);
 }
 
+std::vector<std::pair<std::string, int64_t>> numbers_of(const ColumnThreads& threads) {
+    return {{"lanes", threads.lanes}, {"rows", threads.rows}, {"steps", threads.steps}, {"chunk", threads.chunk}};
+}
+
 /// Of the option's name, if it is one that takes sums from registers.
 std::optional<TiledProduct> with_reader_in(const std::string& option, const TiledProduct& rule) {
     const TiledRegisters* registers = std::get_if<TiledRegisters>(&rule.tiles);
@@ -119,6 +123,15 @@ std::vector<TiledProduct> pick_tilings(const Tensor& c, std::vector<TiledProduct
         if (ColumnReduction* columns = std::get_if<ColumnReduction>(&tiled.tiles)) pick_columns(c, *columns);
     }
     return tilings;
+}
+
+void tell_tiling(const Tensor& c, const TiledProduct* tiled) {
+    took(c.name(), "tiling", tiled ? option_of(*tiled) : no_tiling);
+    const ProductTiles* tiles = tiled ? std::get_if<ProductTiles>(&tiled->tiles) : nullptr;
+    took(c.name(), "tiles", tiles ? tiling_text(*tiles) : no_tiling);
+    const ColumnReduction* columns = tiled ? std::get_if<ColumnReduction>(&tiled->tiles) : nullptr;
+    for (const auto& [what, taken] : numbers_of(columns ? columns->threads : ColumnThreads{}))
+        took(c.name(), what, columns ? std::to_string(taken) : no_tiling);
 }
 
 }  // namespace tw::schedules

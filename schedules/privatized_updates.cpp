@@ -22,6 +22,19 @@ int64_t points_of(const Schedule& s, const std::vector<Loop>& loops) {
     return points;
 }
 
+std::vector<Loop> reduce_loops(const Schedule& s, Stage stage) {
+    std::vector<Loop> loops = s.all_loops(stage);
+    for (const Loop& data : s.data_loops(stage)) std::erase_if(loops, [&](const Loop& l) { return l.id == data.id; });
+    return loops;
+}
+
+/// 0 where their number is not known.
+int64_t terms_of(const Schedule& s, Stage stage) {
+    int64_t terms = 1;
+    for (const Loop& loop : reduce_loops(s, stage)) terms *= as_constant(s.extent(loop)).value_or(0);
+    return terms;
+}
+
 Loop as_one(Schedule& s, const std::vector<Loop>& loops, const std::string& name) {
     s.order(loops);
     return loops.size() > 1 ? s.fuse(loops, name) : loops[0];
@@ -31,7 +44,8 @@ void spread(Schedule& s, Loop elements) { s.bind(s.split(elements, threads, Tail
 
 void schedule_parts(Schedule& s, Stage stage, int64_t terms) {
     const int64_t step = threads * neighbours, chunk_length = rounded_up(divided(terms, blocks_of_parts), step);
-    const Stage parts = s.rfactor(stage, s.split(s.reduce(stage), chunk_length, Tail::Mask, {"chunk", "in_chunk"})[0]);
+    const Loop term = as_one(s, reduce_loops(s, stage), "term");
+    const Stage parts = s.rfactor(stage, s.split(term, chunk_length, Tail::Mask, {"chunk", "in_chunk"})[0]);
     const Stage adds = s.rfactor(stage, s.reduce(stage), Combine::Atomic);
     const Stage updates = s.scatter(parts, Combine::Atomic);
     std::vector<Loop> elements = s.data_loops(adds);
@@ -57,15 +71,15 @@ void schedule_parts(Schedule& s, Stage stage, int64_t terms) {
 }  // namespace
 
 bool may_be_privatized(const Schedule& s, Stage stage) {
-    const std::vector<Loop> all = s.all_loops(stage), data = s.data_loops(stage);
-    if (data.empty() || all.size() != data.size() + 1) return false;
-    const int64_t terms = as_constant(s.extent(all.back())).value_or(0), elements = points_of(s, data);
+    const std::vector<Loop> data = s.data_loops(stage);
+    if (data.empty()) return false;
+    const int64_t terms = terms_of(s, stage), elements = points_of(s, data);
     return terms >= least_terms && elements > 0 && elements <= most_elements && terms >= elements * least_of_an_element;
 }
 
 bool schedule_privatized(Schedule& s, Stage stage) {
     if (!may_be_privatized(s, stage)) return false;
-    const int64_t terms = *as_constant(s.extent(s.all_loops(stage).back()));
+    const int64_t terms = terms_of(s, stage);
     return take_steps(s, stage, [&](Schedule& trial) { schedule_parts(trial, stage, terms); });
 }
 

@@ -11,7 +11,8 @@ bool may_be_privatized(const Schedule& s, Stage stage);
 
 /// Schedules such a reduction by atomic updates of a copy in each block's shared memory, which is then combined with
 /// the result atomically (privatisation; Podlozhnyuk 2007). Only where any order gives the same bits: whole numbers
-/// that are added, minima and maxima. Whether it did.
+/// that are added, minima and maxima. Terms may choose their element along any of its dimensions, and have several axes.
+/// Whether it did.
 bool schedule_privatized(Schedule& s, Stage stage);
 
 }  // namespace tw::schedules

@@ -212,12 +212,17 @@ bool schedule_scattered(Schedule& s, Stage stage, const std::vector<Tensor>& out
     static const std::vector<std::string> ways{"compared", "searched", "sorted", "listed", "privatized", "few_rows"};
     const bool known = data.size() == 2 && as_constant(s.extent(data[0])) && as_constant(s.extent(data[1]));
     const ScatteredSizes sizes{terms, rows, width};
-    const bool few_rows = known && are_few_rows(sizes, Combine::Workspace);
-    const bool privatized = !few_rows && may_be_privatized(s, stage) && has_exact_updates(s, stage, outputs);
-    const std::string by_rule = few_rows     ? "few_rows"
-                                : privatized ? "privatized"
-                                             : ways[static_cast<size_t>(scattered_way(terms, rows, width))];
-    const std::string way = pick(s.name(stage), "terms", ways, by_rule);
+    const bool privatized = may_be_privatized(s, stage) && has_exact_updates(s, stage, outputs);
+    const std::string of_many =
+        privatized ? "privatized" : ways[static_cast<size_t>(scattered_way(terms, rows, width))];
+    const std::string by_rule = known && are_few_rows(sizes, Combine::Workspace) ? "few_rows" : of_many;
+    const std::string name = s.name(stage);
+    std::string way = pick(name, "terms", ways, by_rule);
+    if (way == "few_rows") {
+        if (known && schedule_as_few_rows(s, stage, outputs, sizes)) return true;
+        way = of_many;  // terms choose along another dimension than rows, say
+    }
+    took(name, "terms", way);
     if (way == "privatized" && privatized && schedule_privatized(s, stage)) return true;
     if (way == "searched" && known &&
         take_steps(s, stage, [&](Schedule& trial) { schedule_searched(trial, stage, terms, rows, width); }))
@@ -225,10 +230,10 @@ bool schedule_scattered(Schedule& s, Stage stage, const std::vector<Tensor>& out
     if (way == "listed" && known && terms > 0 &&
         take_steps(s, stage, [&](Schedule& trial) { schedule_listed(trial, stage, terms, listed_tiles(sizes)); }))
         return true;
-    if (way == "few_rows" && known && schedule_as_few_rows(s, stage, outputs, sizes)) return true;
-    if (way == "compared" || (way == "searched" && by_rule != "sorted")) return false;
-    spread_sorted(s, s.scatter(stage), sizes);
-    return true;
+    const bool compares = way == "compared" || (way == "searched" && by_rule != "sorted");
+    took(name, "terms", compares ? "compared" : "sorted");
+    if (!compares) spread_sorted(s, s.scatter(stage), sizes);
+    return !compares;
 }
 
 }  // namespace tw::schedules

@@ -184,6 +184,7 @@ bool reduce_together(Schedule& s, Stage stage) {
     const std::string way = pick(s.name(stage), "reduced", {"together", "by_warps", "by_one"}, by_rule);
     if (way == "by_one") return false;
     if (way == "together" && take_full_reduction(s, stage)) return true;
+    took(s.name(stage), "reduced", is_shared ? "by_warps" : "by_one");
     if (is_shared) share_reduction(s, stage);
     return is_shared;
 }

@@ -75,6 +75,22 @@ void spread_rows(Schedule& s, Stage stage, const SortedThreads& shape) {
     if (shape.vector > 1) s.bind(element, vector);
 }
 
+/// Threads share the terms of an element, of such as have no neighbours in a row.
+void share_elements_terms(Schedule& s, Stage stage, int64_t sharers) {
+    constexpr int64_t threads_of_block = 256;
+    std::vector<Loop> terms = term_loops(s, stage);
+    const std::vector<Loop> elements = s.data_loops(stage);
+    const Loop all = elements.size() > 1 ? s.fuse(elements, "element") : elements[0];
+    auto [block, element] = s.split(all, threads_of_block / sharers, Tail::Mask, {"block", "result"});
+    auto [step, share] = s.split(terms[0], sharers, Tail::Mask, {"step", "share"});
+    terms[0] = step;
+    std::vector<Loop> order{block, element, share};
+    order.insert(order.end(), terms.begin(), terms.end());
+    s.order(order);
+    s.bind(block, grid.x);
+    s.bind({element, share}, thread);
+}
+
 /// Vectors of all rows, so many a block.
 void spread_vectors(Schedule& s, Stage stage, int64_t width, int64_t threads) {
     std::vector<Loop> order = s.data_loops(stage);
@@ -131,7 +147,8 @@ double microseconds_to_sort(const ScatteredSizes& sizes) {
 
 void spread_sorted(Schedule& s, Stage stage, const ScatteredSizes& sizes) {
     const bool has_columns = s.data_loops(stage).size() > 1 && as_constant(s.extent(s.data_loops(stage).back()));
-    SortedThreads shape = has_columns ? sorted_threads(sizes) : SortedThreads{};
+    const bool has_elements = has_columns || s.data_loops(stage).size() == 1;
+    SortedThreads shape = has_elements ? sorted_threads(sizes) : SortedThreads{};
     const std::string name = s.name(stage);
     std::vector<int64_t> widths;
     for (int64_t width : {8, 4, 2, 1})
@@ -148,11 +165,22 @@ void spread_sorted(Schedule& s, Stage stage, const ScatteredSizes& sizes) {
             shape.lanes = std::min(shape.lanes, most_threads / shape.sharers);
             if (take_steps(s, stage, [&](Schedule& trial) { spread_rows(trial, stage, shape); })) return;
         }
+        took(name, "spread", "vectors");
+        took(name, "sharers", 1);
+        took(name, "parts", 1);
         const int64_t threads = pick(name, "results", {64, 128, 256, 512}, results);
         if (shape.vector > 1 &&
             take_steps(s, stage, [&](Schedule& trial) { spread_vectors(trial, stage, shape.vector, threads); }))
             return;
     }
+    if (has_elements && sizes.width == 1) {
+        shape.sharers = pick(name, "sharers", {1, 2, 4, 8, 16, 32, 64}, shape.sharers);
+        if (shape.sharers > 1 &&
+            take_steps(s, stage, [&](Schedule& trial) { share_elements_terms(trial, stage, shape.sharers); }))
+            return;
+        took(name, "sharers", 1);
+    }
+    took(name, "vector", 1);
     spread_results(s, stage, results);
 }
 

@@ -45,8 +45,7 @@ std::optional<Schedule> with_picks(const TunedRecord& record, const std::functio
         const Picks picks = parse_picks(record.tiling);
         Choices choices(without_generated(picks));
         const Schedule s = rule();
-        const std::vector<std::string> unmet = choices.unmet();
-        if (!unmet.empty()) return left_out(fmt::format("there is no such choice of {}", unmet[0]));
+        if (const std::vector<Choices::Unmet> unmet = choices.unmet(); !unmet.empty()) return left_out(unmet[0].why);
         return as_generated(picks, record.schedule, s);
     } catch (const Error& problem) {
         return left_out(problem.what());

@@ -38,11 +38,11 @@ std::optional<Factor> factor_of(const Expr& expr) {
 
 Tensor tensor_of(const Factor& factor) { return {factor.read->operation, factor.read->output}; }
 
-/// Inputs, and views of such, that have no strides of their own.
+/// Dense inputs, views of such, and what other kernels make.
 bool may_join_axes(const Operation& operation) {
     const Operation* whole = &operation;
     while (is_again(*whole)) whole = whole->outputs[0].body.as<Read>()->operation.get();
-    return whole->is_input() && whole->strides.empty();
+    return whole->is_input() ? whole->strides.empty() : whole == &operation;
 }
 
 bool depends(const Factor& factor, const Expr& axis) {

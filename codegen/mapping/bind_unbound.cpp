@@ -196,12 +196,23 @@ private:
         return remove_unit_loops(loops).body;
     }
 
+    /// Whether an element decides how long the loop is, by data or by its place: behind the last element there are no
+    /// data, and places would make the loop longer than its variable's bounds say, by which masks of reads are dropped.
+    static bool is_of_element(const Expr& extent, const Expr& condition) {
+        bool decides = false;
+        visit(extent, [&](const Expr& e) {
+            const Variable* variable = e.as<Variable>();
+            decides = decides || e.as<Load>() ||
+                      (variable && variable->kind == VariableKind::Index && contains(condition, e));
+        });
+        return decides;
+    }
+
     static Stmt masked(const Stmt& stmt, const Expr& condition) {
         if (const For* loop = stmt.as<For>()) {
             For copy = *loop;
-            bool loaded = false;  // the elements that decide are there only for those that work
-            visit(loop->extent, [&](const Expr& e) { loaded = loaded || e.as<Load>(); });
-            if (loaded) copy.extent = simplify(select_unchecked(condition, loop->extent, integer(0)));
+            if (is_of_element(loop->extent, condition))
+                copy.extent = simplify(select_unchecked(condition, loop->extent, integer(0)));
             copy.body = masked(loop->body, condition);
             return make_stmt(std::move(copy));
         }

@@ -8,6 +8,7 @@
 #include "dsl/four_bits.h"
 #include "dsl/hoist.h"
 #include "dsl/interleaved_pairs.h"
+#include "dsl/named_tensor.h"
 #include "dsl/philox.h"
 #include "dsl/schedule.h"
 #include "dsl/target.h"

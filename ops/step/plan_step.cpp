@@ -4,6 +4,7 @@
 #include "ops/step/assemble_plan.h"
 #include "ops/step/canonicalise.h"
 #include "ops/step/cut_step.h"
+#include "ops/step/lay_out.h"
 #include "ops/step/order_for_memory.h"
 #include "ops/step/plan_access.h"
 #include "ops/step/step_hazards.h"
@@ -62,11 +63,23 @@ public:
         stored_ = std::move(mixed.stored);
         rounded_ = std::move(mixed.rounded);
     }
+    void layout() {
+        cut_.step = {step_, stored_};
+        cut_.graph = graph_of(cut_.step);
+        const StepCutting cutting{.graph_of = [&](const StoredStep& step) { return graph_of(step); },
+                                  .cut = [&](const StepGraph& graph) { return cut_of(graph); },
+                                  .schedules = schedules_};
+        std::optional<LaidOutStep> found;
+        if (options_.lay_out) found = lay_out(cut_.step, cut_.graph, cutting);
+        if (!found) return;
+        cut_ = std::move(found->step);
+        laid_out_ = std::move(found->laid_out);
+        step_ = cut_.step.step;
+    }
     void cut() {
-        auto [graph, refused] = graph_of(step_, stored_, options_.parts, schedules_, where_);
-        graph.regions = regions_of(regions_, declared_, step_, graph);
-        const StepCut cut = options_.join ? cut_step(graph, schedules_) : separate_step(graph, schedules_);
-        AssembledPlan assembled = assemble_plan(graph, cut, schedules_);
+        const StepGraph& graph = cut_.graph;
+        if (cut_.cut.groups.empty()) cut_.cut = cut_of(graph);
+        AssembledPlan assembled = assemble_plan(graph, cut_.cut, schedules_);
         const auto values_of = [&](const std::vector<Tensor>& tensors) {
             std::set<int> values;
             for (const Tensor& tensor : tensors)
@@ -79,7 +92,8 @@ public:
         plan_ = std::move(assembled.plan);
         if (options_.memory_nodes)
             for (StepGroup& group : plan_.groups) group.memory = memory_work_of(group);
-        plan_.refused = std::move(refused);
+        plan_.refused = std::move(refused_);
+        plan_.laid_out = std::move(laid_out_);
         plan_.rounded = std::move(rounded_);
         plan_.simplified = std::move(simplified_);
     }
@@ -106,6 +120,15 @@ public:
     StepPlan plan() && { return std::move(plan_); }
 
 private:
+    StepGraph graph_of(const StoredStep& step) {
+        auto [graph, refused] = tw::graph_of(step.step, step.stored, options_.parts, schedules_, where_);
+        graph.regions = regions_of(regions_, declared_, step.step, graph);
+        refused_ = std::move(refused);
+        return std::move(graph);
+    }
+    StepCut cut_of(const StepGraph& graph) {
+        return options_.join ? cut_step(graph, schedules_) : separate_step(graph, schedules_);
+    }
     static void complete(StepPlan& plan) {
         place_values(plan);
         order_by_hazards(plan);
@@ -117,7 +140,8 @@ private:
     const std::source_location where_;
     GroupSchedules schedules_;
     std::vector<std::pair<Tensor, Type>> stored_;
-    std::vector<std::string> rounded_, simplified_;
+    CutStep cut_;
+    std::vector<std::string> rounded_, simplified_, refused_, laid_out_;
     std::vector<RegionOfPlan> regions_of_plan_;
     StepPlan plan_;
 };
@@ -129,6 +153,7 @@ struct StepPass {
 constexpr StepPass passes[] = {
     {"canonicalise", &Planning::canonicalise},  //
     {"round", &Planning::round},                //
+    {"layout", &Planning::layout},              //
     {"cut", &Planning::cut},                    //
     {"order", &Planning::order},                //
     {"recompute", &Planning::recompute},        //

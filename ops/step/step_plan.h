@@ -80,6 +80,7 @@ struct StepPlan {
     std::string placement;                ///< how the arena was filled: "by size", "in order"
     std::vector<std::string> rounded;     ///< what products read in another type than it is computed in, by name
     std::vector<std::string> simplified;  ///< what canonicalise() found, a line each
+    std::vector<std::string> laid_out;    ///< what has its dimensions in another order than declared, a line each
     std::vector<std::string> refused;     ///< parts whose own schedules refused, and why
     std::vector<std::string> again;       ///< what is made again instead of kept, bytes saved, and predicted times
     std::vector<std::string> apart;       ///< neighbours that were not joined, and why
@@ -118,6 +119,8 @@ struct StepOptions {
     /// Operations are scheduled together where that is faster; else each is a group by itself, whose results can be
     /// looked at.
     bool join = true;
+    /// What lies between operations may have its dimensions in another order than it is declared (lay_out.h).
+    bool lay_out = true;
     /// Inputs that share memory; those of which one is not read count for nothing.
     std::vector<InputPart> parts = {};
     /// Sees the step as it is declared, and after each pass.

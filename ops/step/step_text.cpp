@@ -77,6 +77,7 @@ std::string StepPlan::text(bool with_neighbours) const {
                                    groups.size(), num_distinct(), num_kernels(), seconds() * 1e6);
     for (size_t g = 0; g < groups.size(); ++g) text += group_text(*this, g);
     for (const std::string& what : simplified) text += fmt::format("simplified: {}\n", what);
+    for (const std::string& what : laid_out) text += fmt::format("laid out: {}\n", what);
     for (const std::string& why : refused) text += fmt::format("not by its own schedule: {}\n", why);
     text += rounded_text(*this);
     for (const std::string& what : again) text += fmt::format("made again: {}\n", what);

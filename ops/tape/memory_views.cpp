@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "ops/operator.h"
+#include "ops/tape/forward_scope.h"
 #include "ops/tape/tape.h"
 #include "schedules/views.h"
 #include "support/error.h"
@@ -27,6 +28,7 @@ Tensor in_shape(const Tensor& gradient, const std::vector<int64_t>& shape, std::
 
 std::optional<Tensor> view_in_memory(const Tensor& x, const MemoryView& view, const ViewGradient& back,
                                      std::source_location where) {
+    ForwardScope::require_inputs({x}, where);
     if (x.backend()->capture()) return {};
     x.require_data(where);
     int64_t bytes = bytes_of(x.type());

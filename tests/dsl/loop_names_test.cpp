@@ -13,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-struct MatrixProduct {
+struct ReplayedProduct {
     Tensor a = input("a", f32, {12, 10}), b = input("b", f32, {10, 8});
     Axis k = reduce_axis("k", 10);
     Tensor c = compute("c", {12, 8}, [&](Expr i, Expr j) { return sum(a(i, k) * b(k, j), k); });
@@ -29,7 +29,7 @@ std::string steps_of(const Schedule& s) {
 }
 
 TEST(LoopNames, AreWhatAStructuredBindingSuggests) {
-    MatrixProduct p;
+    ReplayedProduct p;
     auto [i, j] = p.s.loops<2>(p.c);
     auto [outer, inner] = p.s.split(i, 4);
     p.s.split(inner, 2);
@@ -48,7 +48,7 @@ TEST(LoopNames, AreWhatAStructuredBindingSuggests) {
 }
 
 TEST(LoopNames, AreThoseGiven) {
-    MatrixProduct p;
+    ReplayedProduct p;
     auto [i, j] = p.s.loops<2>(p.c);
     auto [block, it] = p.s.split(i, 5, Tail::Mask, {"block", "it"});
     auto [rows, row] = p.s.split(it, 5, {"", "row"});
@@ -77,7 +77,7 @@ TEST(LoopNames, AreThoseGiven) {
 }
 
 TEST(LoopNames, OfOneLoopFusedWithNothingStays) {
-    MatrixProduct p;
+    ReplayedProduct p;
     p.s.fuse({p.s.reduce(p.c)}, "t");
     EXPECT_TRUE(p.s.trace().empty());
     EXPECT_THAT(p.s.to_string(), HasSubstr("for k in 0..10"));
@@ -88,7 +88,7 @@ TEST(LoopNames, OfOneLoopFusedWithNothingStays) {
 
 /// The format of traces before loops had names.
 TEST(LoopNames, TracesWithoutThemAreRead) {
-    MatrixProduct p;
+    ReplayedProduct p;
     Schedule read = p.replayed(
         "tilewright trace 1\n"
         "split 0 4 divide\n"
@@ -115,7 +115,7 @@ TEST(LoopNames, TracesWithoutThemAreRead) {
 }
 
 TEST(LoopNames, OfAnyTextAreShownAsTheyAreAndDeclaredAsIdentifiers) {
-    MatrixProduct p;
+    ReplayedProduct p;
     auto [i, j] = p.s.loops<2>(p.c);
     auto [first, second] = p.s.split(i, 4, {"for", "größe \"x\""});
     auto [third, fourth] = p.s.split(j, 4, {"for", "thread"});
@@ -134,7 +134,7 @@ TEST(LoopNames, OfAnyTextAreShownAsTheyAreAndDeclaredAsIdentifiers) {
 }
 
 TEST(LoopNames, WithAZeroInsideSurvive) {
-    MatrixProduct p;
+    ReplayedProduct p;
     const std::string name("a\0b", 3);
     p.s.split(p.s.loops<2>(p.c)[0], 4, {name, "\n"});
     EXPECT_THAT(steps_of(p.s), HasSubstr("{std::string(\"a\\000b\", 3), \"\\012\"});"));
@@ -156,7 +156,7 @@ TEST(LoopNames, InsideOfOthersOfTheirNameHaveANumber) {
 }
 
 TEST(LoopNames, OfCopiesAreThoseOfTheAxesTheyAreReadAt) {
-    MatrixProduct p;
+    ReplayedProduct p;
     Loop ko = p.s.split(p.s.reduce(p.c), 5)[0];
     p.s.stage(p.c, p.a, Memory::Shared, ko);
     EXPECT_THAT(p.s.to_string(), HasSubstr("for k in 0..5\n"));

@@ -1,4 +1,5 @@
 // Reductions whose terms, or parts of them, are combined with their result in memory.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "dsl/declare_scatter.h"
@@ -10,6 +11,8 @@
 
 namespace tw {
 namespace {
+
+using testing::HasSubstr;
 
 struct RowSums {
     Tensor x = input("x", f32, {30, 7});
@@ -27,8 +30,8 @@ TEST(AtomicParts, StandBetweenTheIdentityAndTheReaders) {
     Stage parts = s.rfactor(p.y, ko, Combine::Atomic);
     EXPECT_EQ(s.name(parts), "y_partial");
     EXPECT_FALSE(s.deterministic());
-    EXPECT_NE(s.explain().find("in no fixed order: floats may differ by rounding, from run to run too"),
-              std::string::npos);
+    EXPECT_THAT(s.explain(), HasSubstr("in no fixed order: floats may differ by rounding, from run to run too"));
+    EXPECT_THAT(s.explain(), HasSubstr("'y_partial' updates the elements of 'y', in global memory\n"));
     ASSERT_EQ(s.tree().nests.size(), 3u);
     EXPECT_EQ(s.tree().nests[0].name, "y");
     EXPECT_EQ(s.tree().nests[1].name, "y_partial");
@@ -58,6 +61,11 @@ TEST(AtomicParts, OfIntegersAreDeterministic) {
     Schedule s({low, high, total}, target("sm_90a"));
     for (const Tensor& t : {low, high, total}) s.rfactor(t, s.split(s.reduce(t), 16, Tail::Mask)[0], Combine::Atomic);
     EXPECT_TRUE(s.deterministic());
+    for (const char* name : {"low", "high", "total"})
+        EXPECT_THAT(s.explain(),
+                    HasSubstr(fmt::format("the terms of '{}' are combined atomically, which gives the same "
+                                          "in any order\n",
+                                          name)));
     expect_declared_values(s, {.inputs = {{"x", integers(i32, {5, 40}, -1000, 1000, 3)}}, .sizes = {}, .scalars = {}});
 }
 
@@ -201,6 +209,8 @@ TEST(Scatter, UpdatesPartsThatLiveUnderALoop) {
         s.bind(inside, thread);
         s.at(counts, block);
         EXPECT_EQ(s.tree().nests.size(), 1u);
+        EXPECT_THAT(s.explain(), HasSubstr("'counts_updates' updates the elements of 'counts', in shared memory\n"));
+        EXPECT_EQ(s.explain().find("'counts_updates' lives"), std::string::npos);
         expect_declared_values(s, {.inputs = {{"ids", integers(i32, {50}, -1, 11, 1)}}, .sizes = {}, .scalars = {}});
     }
 }
@@ -267,6 +277,27 @@ TEST(Scatter, FindsTermsInTheDeclaredOrder) {
             expect_declared_values(s, p.bindings);
         }
     }
+}
+
+/// What has been sorted by the same elements is in that order already; by others it is not.
+TEST(Scatter, SortsTermsOnce) {
+    Tensor ids = input("ids", i32, {90}), others = input("others", i32, {90}), x = input("x", f32, {90, 3});
+    Axis r = reduce_axis("r", 90), q = reduce_axis("q", 90), u = reduce_axis("u", 90);
+    Tensor sums = compute("sums", {20, 3}, [&](Expr i, Expr e) { return sum(select(ids(r) == i, x(r, e), 0.0), r); });
+    Tensor most = compute("most", {20}, [&](Expr i) { return reduce_max(select(ids(q) == i, x(q, 0), -INFINITY), q); });
+    Tensor apart =
+        compute("apart", {20, 3}, [&](Expr i, Expr e) { return sum(select(others(u) == i, x(u, e), 0.0), u); });
+    Schedule s({sums, most, apart}, target("sm_90a"));
+    for (const Tensor& t : {sums, most, apart}) s.scatter(t);
+    const std::string text = s.to_string();
+    EXPECT_NE(text.find("kernel sums_order"), std::string::npos) << text;
+    EXPECT_EQ(text.find("kernel most_order"), std::string::npos) << text;
+    EXPECT_NE(text.find("kernel apart_order"), std::string::npos) << text;
+    expect_declared_values(s, {.inputs = {{"ids", integers(i32, {90}, -1, 20, 1)},
+                                          {"others", integers(i32, {90}, -1, 20, 4)},
+                                          {"x", integers(f32, {90, 3}, -9, 9, 2)}},
+                               .sizes = {},
+                               .scalars = {}});
 }
 
 TEST(Scatter, FindsTermsOfNamedSizes) {

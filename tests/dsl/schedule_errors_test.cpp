@@ -1,6 +1,7 @@
 // Every schedule step that is refused, with its reason and the line that asks.
 #include <gtest/gtest.h>
 
+#include "dsl/named_tensor.h"
 #include "tests/dsl/small_schedules.h"
 #include "tests/support/expect_error.h"
 
@@ -360,6 +361,12 @@ TEST(ScheduleErrors, Replay) {
     EXPECT_ERROR(again("stage 0 t:q 0 shared 0\n"), "the computation has no tensor 'q'");
     EXPECT_ERROR(again("stage 0 t:x 3 shared 0\n"), "'x' has 1 outputs, not an output 3");
     EXPECT_ERROR(again("split 0 5 divide\n"), "line 2: split 0 5 divide");
+    EXPECT_ERROR(
+        again("split 70 5 divide\n"),
+        "Steps are of the tensors that their schedule has, some of which a rule may have declared anew: give its "
+        "outputs(), replay(s.save(), s.outputs(), s.target())");
+    EXPECT_ERROR(named_tensor({p.z}, "w"), "named_tensor(w): no tensor is called so; take one of x, ");
+    EXPECT_TRUE(named_tensor({p.z}, "z").same(p.z));
 }
 
 }  // namespace

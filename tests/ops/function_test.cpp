@@ -310,6 +310,53 @@ TEST_P(Functions, Train) {
     expect_near(found[1], found[0], 1e-5, "w");
 }
 
+/// What requires a gradient is an input: of anything else that forward reads or returns backward says nothing.
+TEST_P(Functions, ReadNothingElseThatRequiresAGradient) {
+    const Tensor x = leaf_of({2, 4}, 1, "x"), w = leaf_of({4}, 2, "w"),
+                 data = of_values(backend_, {2, 4}, random_values(8, 3), "data");
+    const Linear linear(backend_, 4, 4, 5);
+    const auto reading = [](const std::function<Tensor(const Tensor&)>& f) {
+        return Function(
+            "own", [=](FunctionContext&, const Tensors& in) { return Tensors{f(in[0])}; },
+            [](const FunctionContext&, const Tensors& dy) {
+                return Tensors{dy[0], Tensor()};
+            });
+    };
+    const auto refused = [&](const std::function<Tensor(const Tensor&)>& f, const std::string& what) {
+        const std::string why = "own: forward uses " + what +
+                                ", which requires a gradient and is none of the inputs, so that it would get none; "
+                                "give it as another input";
+        for (const Tensor& in : {x, data}) {
+            const auto call = [&] { return reading(f)({in}); };
+            EXPECT_ERROR(call(), why);
+            EXPECT_ERROR(backend_->record([&] { call(); }), why);
+            EXPECT_ERROR(compile(backend_, call), why);
+            EXPECT_ERROR(checkpoint([&](const Tensor& y) { return reading(f)({y})[0]; }, in), why);
+        }
+    };
+    refused([&](const Tensor& in) { return in * w; }, "'w' f32 [4]");
+    refused([&](const Tensor&) { return w; }, "'w' f32 [4]");
+    refused([&](const Tensor&) { return reshape(w, {2, 2}); }, "'w' f32 [4]");
+    refused([&](const Tensor& in) { return linear(in); }, "'weight' f32 [4, 4]");
+    refused([&](const Tensor& in) { return reading([&](const Tensor& y) { return y + w; })({in})[0]; }, "'w' f32 [4]");
+    refused([&, on_tape = x * x](const Tensor& in) { return in + on_tape; }, "'multiply' f32 [2, 4]");
+    // Constants, inputs, and all that is asked for under NoGrad.
+    const auto constant = [&] {
+        const NoGrad guard;
+        return nn::clone(w);
+    }();
+    for (const Tensors& got : each_way([&] {
+             const Tensor y = reading([&](const Tensor&in) { return in * w; })({x, w})[0],
+                          z = reading([&](const Tensor&in) { return in * constant + data; })({x})[0];
+             const NoGrad guard;
+             return Tensors{y, z, reading([&](const Tensor& in) { return in * w + data; })({x})[0]};
+         })) {
+        EXPECT_EQ(values_of(got[0]), values_of(x * w));
+        EXPECT_EQ(values_of(got[1]), values_of(x * w + data));
+        EXPECT_EQ(values_of(got[2]), values_of(got[1]));
+    }
+}
+
 TEST_P(Functions, RefuseWhatDoesNotFit) {
     const Tensor x = leaf_of({2, 3}, 1, "x"), w = leaf_of({3}, 2, "w");
     const auto like = [](const std::function<Tensors(const Tensors&)>& forward, const std::function<Tensors()>& back) {
@@ -358,6 +405,16 @@ TEST_P(Functions, RefuseWhatDoesNotFit) {
                  "own: forward returns 'elsewhere', of another backend than 'x'; make both with one");
     FunctionContext context;
     EXPECT_ERROR(context.save({x, Tensor()}), "save: an undefined tensor; save what has been made");
+    context.save({x, w});
+    EXPECT_ERROR(context.save({x}), "save: called again, which would replace the 2 tensors that were saved; save all");
+    EXPECT_ERROR(context.needs_gradient(0), "needs_gradient(0): the function was called with 0 inputs, counted from 0");
+    const Function asks_of_a_third(
+        "asks",
+        [](FunctionContext& own, const Tensors& in) { return own.needs_gradient(2) ? Tensors{in[0]} : Tensors{in[1]}; },
+        [](const FunctionContext&, const Tensors& dy) {
+            return Tensors{dy[0], Tensor()};
+        });
+    EXPECT_ERROR(asks_of_a_third({x, w}), "needs_gradient(2): the function was called with 2 inputs, counted from 0");
     EXPECT_ERROR(Function("own", {}, {}), "own: forward is no function; give one of the context and of tensors");
 }
 

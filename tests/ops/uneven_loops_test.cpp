@@ -252,5 +252,38 @@ TEST_P(UnevenLoops, OfElementsWhoseLoopStandsInside) {
     expect_declared(s, bindings);
 }
 
+/// Elements of a stage whose loops nobody bound are shared out among the threads that are there: behind the last
+/// element there are no terms, of which a copy in shared memory has as many as the longest element needs.
+TEST_P(UnevenLoops, OfElementsThatThreadsShareOut) {
+    for (int round = 0; round < 8; ++round) {
+        const int64_t rows = between(9, 70), threads = 8 << between(0, 2), block = between(1, 8);
+        const auto length = [&](const Expr& i) {
+            return round % 4 == 0   ? i + 1
+                   : round % 4 == 1 ? i / block * block + block
+                   : round % 4 == 2 ? i * 2
+                                    : max(i - block, 0);
+        };
+        const int64_t most = std::vector<int64_t>{rows, (rows + block - 1) / block * block, rows * 2 - 2,
+                                                  std::max<int64_t>(rows - 1 - block, 1)}[round % 4];
+        const Tensor x = input("x", f32, {most}), z = input("z", f32, {rows, 32});
+        const Tensor t = compute("t", {rows}, [&](Expr i) {
+            const Axis k = reduce_axis("k", length(i));
+            return sum(x(k), k);
+        });
+        const Tensor y = compute("y", {rows, 32}, [&](Expr i, Expr j) { return t(i) + z(i, j); });
+        Schedule s({y}, device_target());
+        const auto [i, j] = s.loops<2>(y);
+        const auto [all, row] = s.split(i, rows);
+        const auto [part, column] = s.split(j, threads);
+        s.bind(column, thread);
+        s.at(t, all);
+        s.set_memory(t, Memory::Shared);
+        if (round >= 4) s.split(s.reduce(t), between(2, 9), Tail::Mask);
+        s.stage(t, x, Memory::Shared, all);
+        SCOPED_TRACE(s.trace_as_cpp());
+        expect_declared(s, whole_numbers({y}, round));
+    }
+}
+
 }  // namespace
 }  // namespace tw

@@ -164,9 +164,67 @@ TEST(Candidates, OfARuleOfOnesOwn) {
 TEST(Candidates, RefuseChoicesThatAreNone) {
     const Tensor y = scaled("y", 3, 50);
     auto rule = [&] { return choose_schedule({y}, target("sm_90a")); };
-    EXPECT_ERROR(schedule_with({{"y.threads", "7"}}, rule), "y.threads=7: there is no such choice of y.threads");
+    EXPECT_ERROR(schedule_with({{"y.threads", "7"}}, rule),
+                 "y.threads=7: there is no such choice of y.threads; the rule offers 64, 128, 256, 512; pick what the "
+                 "rule can make, as the picks of candidates() are, or leave y.threads out");
+    EXPECT_ERROR(schedule_with({{"z.threads", "64"}}, rule),
+                 "z.threads=64: there is no such choice of z.threads; the rule asks for .schedule, y.vector, y.steps");
     EXPECT_ERROR(parse_picks("y.threads"), "'y.threads' tells no choices, as y.threads=128 does: 'y.threads' is none");
     EXPECT_ERROR(parse_picks(""), "'' tells no choices");
+}
+
+Tensor scattered(Type type, int64_t terms, int64_t rows, int64_t width) {
+    const Tensor ids = input("ids", i32, {terms}), dy = input("dy", type, {terms, width});
+    const Axis p = reduce_axis("p", terms);
+    return compute("d", {rows, width},
+                   [&](Expr i, Expr j) { return sum(select(ids(p) == i, dy(p, j), constant(type, 0)), p); });
+}
+
+/// What another way is taken for is no schedule with these picks.
+TEST(Candidates, RefuseWhatTheRuleCannotMake) {
+    const Target limits = target("sm_90a");
+    const Tensor d = scattered(f32, 100, 50, 8), y = scaled("y", 3, 50);
+    EXPECT_ERROR(schedule_with({{"d.terms", "privatized"}}, [&] { return choose_schedule({d}, limits); }),
+                 "d.terms=privatized: that cannot be made here, the rule takes sorted (it offers compared, searched, "
+                 "sorted, listed, privatized, few_rows); pick what the rule can make");
+    EXPECT_ERROR(schedule_with({{"y.elements", "beside"}}, [&] { return choose_schedule({y}, limits); }),
+                 "y.elements=beside: that cannot be made here, the rule takes vectors");
+    // How the second product's terms are shared is asked while the first one's tiles are tried.
+    const Tensor a = input("a", f32, {64, 48}), b = input("b", f32, {48, 64});
+    const Axis k = reduce_axis("k", 48), l = reduce_axis("l", 48);
+    const Tensor first = compute("first", {64, 64}, [&](Expr i, Expr j) { return sum(a(i, k) * b(k, j), k); }),
+                 second = compute("second", {64, 64}, [&](Expr i, Expr j) { return sum(a(j, l) * b(l, i), l); });
+    EXPECT_ERROR(schedule_with({{"second.reduced", "by_one"}},
+                               [&] {
+                                   return choose_schedule({first, second}, limits);
+                               }),
+                 "second.reduced=by_one: that is asked on the way, but not of the schedule that is made");
+}
+
+/// Each pick is refused, or makes another schedule, unless the rule itself takes what is picked.
+TEST(Candidates, HaveWhatIsPicked) {
+    const Target limits = target("sm_90a");
+    const Tensor x = input("x", f32, {64, 3000}), a = input("a", f32, {100, 64}), b = input("b", f32, {64, 100});
+    const Axis k = reduce_axis("k", 3000), l = reduce_axis("l", 64);
+    const Tensor squares = compute("squares", {64}, [&](Expr i) { return sum(x(i, k) * x(i, k), k); });
+    const Tensor product = compute("product", {100, 100}, [&](Expr i, Expr j) { return sum(a(i, l) * b(l, j), l); });
+    for (const Tensor& y : {scaled("y", 64, 256), squares, product, scattered(i32, 100, 50, 8)}) {
+        const std::function<Schedule()> rule = [&] { return choose_schedule({y}, limits); };
+        const Choices by_rule;
+        const std::string text = rule().save();
+        for (const Choice& choice : by_rule.asked())
+            for (size_t option = 0; option < std::min<size_t>(choice.options.size(), 5); ++option) {
+                const std::string& picked = choice.options[option];
+                if (picked == choice.rule) continue;
+                SCOPED_TRACE(choice.name + "=" + picked);
+                try {
+                    if (schedule_with({{choice.name, picked}}, rule).save() != text) continue;
+                } catch (const Error&) {
+                    continue;
+                }
+                EXPECT_ERROR(schedule_with({{choice.name, choice.rule}}, rule), "the rule takes " + picked + " (");
+            }
+    }
 }
 
 TEST(DeclarationText, TellsWhatDiffers) {
@@ -254,7 +312,7 @@ TEST_F(Records, AreLeftOutByName) {
     record.arch = "sm_80";
     EXPECT_THAT(explained(record), HasSubstr("it was measured on a device (sm_80), this is sm_90a; tune it again"));
     EXPECT_THAT(explained(record_of(key, "y.threads=500")),
-                HasSubstr("is left out: there is no such choice of y.threads"));
+                HasSubstr("is left out: y.threads=500: there is no such choice of y.threads; the rule offers 64"));
     EXPECT_THAT(explained(record_of(key, "nonsense")), HasSubstr("'nonsense' tells no choices"));
 }
 

@@ -5,11 +5,13 @@
 #include <gmock/gmock.h>
 
 #include "dsl/interpret.h"
+#include "dsl/named_tensor.h"
 #include "ops/check.h"
 #include "ops/executable.h"
 #include "schedules/choose.h"
 #include "schedules/tuned_records.h"
 #include "tests/schedules/integers_for.h"
+#include "tests/support/expect_error.h"
 
 namespace tw {
 namespace {
@@ -236,6 +238,25 @@ TEST(ChooseProducts, TakeTheTilingOfTheirRecord) {
     EXPECT_THAT(explained("128x192x64g2s9r"),  // of more stages than there is shared memory for
                 HasSubstr("'c' is not as its record says, by tiling 128x192x64g2s9r, from its record: "));
     EXPECT_THAT(schedules::choose_schedule({c}, target("sm_90a")).explain(), HasSubstr(", by the model of its time"));
+}
+
+/// A product of a matrix with itself has a second tensor of its columns: steps are of the schedule's own tensors.
+TEST(ChooseProducts, OfTensorsDeclaredAnewAreReplayedOverOutputs) {
+    const Tensor x = input("x", bf16, {128, 64});
+    const Axis k = reduce_axis("k", 64);
+    const Tensor g = compute(
+        "g", {128, 128}, [&](Expr i, Expr j) { return cast(bf16, sum(cast(f32, x(i, k)) * cast(f32, x(j, k)), k)); });
+    const Target limits = target("sm_90a");
+    Schedule s = schedules::choose_schedule({g}, limits);
+    ASSERT_FALSE(s.outputs()[0].same(g)) << s.explain();
+    EXPECT_EQ(replay(s.save(), s.outputs(), limits).to_string(), s.to_string());
+    EXPECT_ERROR(replay(s.save(), {g}, limits),
+                 "some of which a rule may have declared anew: give its outputs(), replay(s.save(), s.outputs(), ");
+    EXPECT_ERROR(
+        s.data_loops(g),
+        "'g' is not computed in this schedule, which computes another tensor of that name, as where a rule has "
+        "declared it anew; take named_tensor(s.outputs(), \"g\")");
+    EXPECT_EQ(Schedule(s.outputs(), limits).data_loops(named_tensor(s.outputs(), "g")).size(), 2u);
 }
 
 }  // namespace

@@ -171,6 +171,52 @@ TEST_P(MadeFactors, WithRowsOfSeveralDimensions) {
     EXPECT_EQ(build(choose_schedule({c}, device_target())).kernels().size(), 1U);
 }
 
+/// What another kernel makes has its rows joined, too; a layer behind a layer.
+TEST_P(MadeFactors, WithComputedRowsOfSeveralDimensions) {
+    const Axis k = reduce_axis("k", 64), e = reduce_axis("e", 80);
+    const Tensor x = input("x", bf16, {5, 27, 64}), w = input("w", bf16, {80, 64}), v = input("v", bf16, {48, 80});
+    const Tensor h = compute("h", {5, 27, 80}, [&](Expr b, Expr i, Expr j) {
+        return cast(bf16, max(sum(cast(f32, x(b, i, k)) * cast(f32, w(j, k)), k), 0.0));
+    });
+    const Tensor n = compute("n", {5, 27, 64}, [&](Expr b, Expr i, Expr c) {
+        return cast(bf16, tanh(cast(f32, x(b, i, c))) * cast(f32, x(b, 26 - i, c)));
+    });
+    const Tensor behind = compute("y", {5, 27, 48}, [&](Expr b, Expr i, Expr j) {
+        return cast(bf16, sum(cast(f32, h(b, i, e)) * cast(f32, v(j, e)), e));
+    });
+    const Tensor of_elements = compute("y", {5, 27, 80}, [&](Expr b, Expr i, Expr j) {
+        return cast(bf16, sum(cast(f32, n(b, i, k)) * cast(f32, w(j, k)), k));
+    });
+    for (const Tensor& y : {behind, of_elements}) {
+        expect_right(y, 1, "'y' is computed by");
+        const Schedule s = choose_schedule({y}, device_target());
+        EXPECT_EQ(build(s).kernels().size(), 2U) << s.to_string();
+        EXPECT_EQ(replay(s.save(), s.outputs(), s.target()).to_string(), s.to_string());
+    }
+    EXPECT_THAT(build(choose_schedule({behind}, device_target())).explain(), HasSubstr("'h' is computed by"));
+}
+
+/// Windows that no rule of convolutions takes, where copies are faster than threads: pieces of images, and pixels of
+/// another size that taps with another parity leave out.
+TEST_P(MadeFactors, OfWindowsInFrontOfOthers) {
+    const Tensor x = input("x", bf16, {4, 3, 32, 32}), w = input("w", bf16, {352, 3, 8, 8}),
+                 z = input("z", bf16, {2, 16, 16, 32}), v = input("v", bf16, {32, 4, 4, 16});
+    const Axis c = reduce_axis("c", 3), r = reduce_axis("r", 8), s = reduce_axis("s", 8), d = reduce_axis("d", 32),
+               p = reduce_axis("p", 4), q = reduce_axis("q", 4);
+    const Tensor pieces = compute("y", {4, 4, 4, 352}, [&](Expr n, Expr i, Expr j, Expr f) {
+        return cast(bf16, sum(cast(f32, x(n, c, i * 8 + r, j * 8 + s)) * cast(f32, w(f, c, r, s)), {c, r, s}));
+    });
+    const Tensor larger = compute("y", {2, 32, 32, 16}, [&](Expr n, Expr i, Expr j, Expr f) {
+        const Expr row = i + 1 - p, column = j + 1 - q;
+        return sum(select(row % 2 == 0 && column % 2 == 0,
+                          cast(f32, padded(z, 0)(n, row / 2, column / 2, d)) * cast(f32, v(d, p, q, f)), 0.0),
+                   {d, p, q});
+    });
+    expect_right(pieces, 1, "'y' is a product of matrices, of which 'y_rows' is copied first");
+    expect_right(larger, 2, "'y' is a product of matrices, which are copied first: 'y_rows', 'y_columns'");
+    EXPECT_THAT(build(choose_schedule({pieces}, device_target())).explain(), HasSubstr("'y' is computed by"));
+}
+
 /// Columns of several dimensions, and terms of several, lie as those of matrices do.
 TEST_P(MadeFactors, WithColumnsAndTermsOfSeveralDimensions) {
     const Tensor x = input("x", bf16, {3, 64, 6, 24}), w = input("w", bf16, {80, 64}),
@@ -210,8 +256,34 @@ TEST_P(MadeFactors, OfMoreThanTwoAreMultipliedInPairs) {
                              return tanh(sum(x(i, p) * y(p, q) * z(q, j) * g(j), {p, q}) * 0.1);
                          }),
                  1, "are multiplied in pairs, with 'c_part'");
+    // Of one multiplication that is left out, too, where the first pair is a product of large matrices.
+    const Tensor a = input("a", bf16, {160, 96}), b = input("b", bf16, {96, 64}), d = input("d", bf16, {160, 64});
+    const Axis s = reduce_axis("s", 96), t = reduce_axis("t", 64);
+    const Tensor form = compute("c", {160}, [&](Expr n) {
+        return sum(cast(f32, a(n, s)) * cast(f32, b(s, t)) * cast(f32, d(n, t)), {s, t});
+    });
+    expect_right(form, 2, "'c_part' is computed by");
     const Tensor outer = compute("c", {96, 80}, [&](Expr i, Expr j) { return sum(x(i, p) * x(j, p) * g(j), p); });
     EXPECT_THAT(choose_schedule({outer}, device_target()).explain(), Not(HasSubstr("in pairs")));
+}
+
+/// Distances of three terms are no tensor, where each is a term of another reduction and nothing else.
+TEST_P(MadeFactors, OfFewTermsInsideOfOthersAreWrittenOut) {
+    const Tensor a = input("a", f32, {40, 3}), b = input("b", f32, {50, 3});
+    const Axis j = reduce_axis("j", 50), k = reduce_axis("k", 3);
+    auto distance = [&](const Expr& i, const Expr& other) {
+        return sum((a(i, k) - b(other, k)) * (a(i, k) - b(other, k)), k);
+    };
+    const Tensor apart = compute("d", {40, 50}, [&](Expr i, Expr other) { return sqrt(distance(i, other)); });
+    const Tensor inside = compute("y", {40}, [&](Expr i) { return reduce_max(-distance(i, j), j); }),
+                 of_tensor = compute("y", {40}, [&](Expr i) { return sum(exp(-apart(i, j)), j); });
+    for (const Tensor& y : {inside, of_tensor}) {
+        expect_right(y, 1, "'y': reductions of few terms inside of its own are written out");
+        EXPECT_EQ(build(choose_schedule({y}, device_target())).kernels().size(), 1U);
+    }
+    const Tensor of_all = compute("z", {40}, [&](Expr i) { return sum(inside(j % 40) * distance(i, 0), j); });
+    for (const std::vector<Tensor>& outputs : {std::vector{of_tensor, apart}, {of_all}})
+        EXPECT_THAT(choose_schedule(outputs, device_target()).explain(), Not(HasSubstr("written out")));
 }
 
 TW_ON_EACH_DEVICE(MadeFactors);

@@ -109,6 +109,28 @@ TEST_P(ScatteredRowsOfAnyShape, MayHaveLargeTables) {
     }
 }
 
+/// Elements without columns, whose terms threads share where these are many; of very many terms, blocks of these are
+/// added up by runs.
+TEST_P(ScatteredRowsOfAnyShape, MayHaveNoColumns) {
+    for (const auto& [terms, rows] : {std::pair<int64_t, int64_t>{between(100, 900), between(1, 30)},
+                                      {between(2000, 3000), between(700, 900)},
+                                      {between(90000, 99000), between(100, 300)}}) {
+        Tensor ids = input("ids", i32, {terms}), x = input("x", f32, {terms});
+        const Axis p = reduce_axis("p", terms);
+        const Tensor y = scatter("y", {rows}, sum, {ids(p)}, x(p), {p});
+        Bindings launch = random_bindings({y}, 3);
+        launch.inputs["ids"] = some_ids(terms, rows);
+        fill_integers(launch.inputs["x"], -9, 9, 5);
+        const Choices choices(Picks{{"y.terms", "sorted"}});
+        Schedule s({y}, device_target());
+        schedule_scattered(s, s[y], {y});
+        SCOPED_TRACE(fmt::format("{}x{}\n{}", terms, rows, s.trace_as_cpp()));
+        EXPECT_EQ(s.trace_as_cpp().find("\"share\"") != std::string::npos, terms >= 16 * rows);
+        EXPECT_EQ(s.to_string().find("kernel y_run") != std::string::npos, terms > 50000);
+        expect_declared(s, launch);
+    }
+}
+
 /// By blocks of rows, in one kernel, to the same bits: sums and maxima, several lists one after another, popular rows,
 /// rows without terms, indices outside.
 TEST_P(ScatteredRowsOfAnyShape, MayBeListedByBlocks) {
@@ -231,6 +253,43 @@ TEST(ScatteredRows, WithManyTermsAreSharedByThreads) {
     const Declared wide = embedding_gradient(900, 3000, 8192, bf16);
     const Program stored = build(choose_schedule(wide.outputs, target("sm_90a")));
     EXPECT_THAT(stored.cuda(), HasSubstr("float gradient_sum[4][4];"));
+}
+
+/// Numbers of terms, or extrema, by what data say along any of the result's dimensions, one or two of them, and as many
+/// axes of terms: blocks have parts of the terms.
+TEST_P(ScatteredRowsOfAnyShape, AreCountedInBlocksWhereverTheyStand) {
+    using Body = std::function<Expr(const std::vector<Expr>& at, const Expr& term)>;
+    const int64_t bins = between(3, 12), others = between(2, 5), side = 190, terms = side * side;
+    const Tensor of = input("of", i32, {terms}), too = input("too", i32, {terms}), x = input("x", i32, {terms, others});
+    auto is = [&](const Tensor& ids, const Expr& term, const Expr& bin) { return ids(term) == bin; };
+    const std::vector<std::pair<std::vector<int64_t>, Body>> all{
+        {{bins}, [&](auto& at, auto& t) { return select(is(of, t, at[0]), 1, 0); }},
+        {{bins, others}, [&](auto& at, auto& t) { return select(is(of, t, at[0]), x(t, at[1]), 0); }},
+        {{others, bins}, [&](auto& at, auto& t) { return select(is(of, t, at[1]), x(t, at[0]), 0); }},
+        {{bins, bins}, [&](auto& at, auto& t) { return select(is(of, t, at[1]) && is(too, t, at[0]), 1, 0); }},
+        {{others, bins, 3},
+         [&](auto& at, auto& t) { return select(is(of, t, at[1]), x(t, at[0]) * cast(i32, at[2]), 0); }},
+        {{bins, others, bins},
+         [&](auto& at, auto& t) { return select(is(of, t, at[0]) && is(too, t, at[2]), x(t, at[1]), 0); }},
+    };
+    for (const bool has_two_axes : {false, true})
+        for (const auto& [shape, body] : all) {
+            const Axis p = reduce_axis("p", has_two_axes ? side : terms), q = reduce_axis("q", side);
+            const Expr term = has_two_axes ? p * side + q : Expr(p);
+            const std::vector<Axis> axes = has_two_axes ? std::vector<Axis>{p, q} : std::vector<Axis>{p};
+            const Tensor d = compute("d", {shape.begin(), shape.end()}, [&, &body = body](const std::vector<Expr>& at) {
+                return sum(body(at, term), axes);
+            });
+            const Choices picked(shape[0] == bins && shape.size() == 2 ? Picks{{"d.terms", "privatized"}} : Picks{});
+            const Schedule s = choose_schedule({d}, device_target());
+            SCOPED_TRACE(s.trace_as_cpp());
+            EXPECT_THAT(s.trace_as_cpp(),
+                        HasSubstr("Stage d_partial_updates = s.scatter(d_partial, Combine::Atomic);"));
+            EXPECT_TRUE(picked.unmet().empty());
+            Bindings launch = random_bindings({d}, 1);
+            for (auto& [name, array] : launch.inputs) fill_integers(array, -1, static_cast<int>(bins), 3);
+            if (has_two_axes == chance()) expect_declared(s, launch);
+        }
 }
 
 TEST(ScatteredRows, HaveNoOtherReductions) {

@@ -90,7 +90,7 @@ TEST_P(RandomSteps, AreWhatIsDeclared) {
     const uint64_t seed = fuzz::fuzz_seed();
     const int64_t count = fuzz::number_from_environment("TW_FUZZ_STEPS", 1000);
     const bool is_gpu = device_->kind() == DeviceKind::Cuda;
-    int64_t joined = 0, replaced = 0, reused = 0, nodes = 0, as_kernels = 0;
+    int64_t joined = 0, replaced = 0, reused = 0, nodes = 0, as_kernels = 0, laid_out = 0;
     std::vector<Case> cases;
     for (int64_t number = 0; number < count && !testing::Test::HasFailure(); ++number) {
         SCOPED_TRACE(fmt::format("case {} of seed {}", number, seed));
@@ -109,6 +109,7 @@ TEST_P(RandomSteps, AreWhatIsDeclared) {
             if (value.place == StepValue::Place::Arena) bytes += value.bytes;
         reused += bytes > plan.arena_bytes;
         for (const StepGroup& group : plan.groups) nodes += group.memory.has_value();
+        laid_out += !plan.laid_out.empty();
         if (!is_gpu || number % 2 == 0)
             cases.push_back({number, plan, step.outputs, data, expected, random.chance(0.5)});
         as_kernels += !is_gpu || number % 2 == 0;
@@ -116,8 +117,9 @@ TEST_P(RandomSteps, AreWhatIsDeclared) {
     }
     fmt::print(
         "{} steps, {} as kernels: {} groups of several operations, {} results in place, {} arenas used again, "
-        "{} nodes without a kernel\n",
-        count, as_kernels, joined, replaced, reused, nodes);
+        "{} nodes without a kernel, {} laid out otherwise\n",
+        count, as_kernels, joined, replaced, reused, nodes, laid_out);
+    EXPECT_GT(laid_out, count / 200);
     EXPECT_GT(nodes, count / 50);
     EXPECT_GT(joined, count / 8);
     EXPECT_GT(replaced, count / 4);
