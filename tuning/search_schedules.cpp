@@ -119,10 +119,12 @@ private:
         if (all_.size() > population) all_.pop_back();
     }
 
-    /// The better of two that are drawn: those that are fast have more children.
+    /// The best of three that are drawn: those that are fast have more children.
     const One& parent() {
         const auto count = static_cast<int64_t>(all_.size());
-        return all_[static_cast<size_t>(std::min(random_.below(count), random_.below(count)))];
+        int64_t best = count - 1;
+        for (int drawn = 0; drawn < 3; ++drawn) best = std::min(best, random_.below(count));
+        return all_[static_cast<size_t>(best)];
     }
 
     void take_another() {

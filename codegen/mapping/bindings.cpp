@@ -45,17 +45,39 @@ bool shares_terms(const LeafPath& path) {
 /// Fastest first.
 constexpr std::array kThreadLevels = {Level::Lane, Level::Thread, Level::Warp, Level::Warpgroup};
 
+/// All loops over a block's threads, outer ones first: as they stand around updates, where those around what begins and
+/// ends a reduction, which are there for the threads' own parts, stand otherwise.
+std::vector<const ExprNode*> thread_loops(const std::vector<LeafPath>& paths) {
+    std::vector<const ExprNode*> loops;
+    for (const bool are_updates : {true, false})
+        for (const LeafPath& path : paths) {
+            if ((path.leaf->kind == Leaf::Kind::Update) != are_updates) continue;
+            std::ptrdiff_t place = 0;
+            for (const For* loop : path.loops) {
+                if (!is_thread(loop->level)) continue;
+                auto known = std::find(loops.begin(), loops.end(), loop->variable.id());
+                if (known == loops.end()) known = loops.insert(loops.begin() + place, loop->variable.id());
+                place = std::max(place, known - loops.begin() + 1);
+            }
+        }
+    return loops;
+}
+
 /// The leaf's loops over a block's threads, fastest first: by level, within one the last bound, the innermost of those
 /// bound together.
-std::vector<const For*> radix_of(const LeafPath& path) {
+std::vector<const For*> radix_of(const LeafPath& path, const std::vector<const ExprNode*>& outer_first) {
+    const auto place = [&](const For* loop) {
+        return std::pair(loop->bind_step,
+                         std::find(outer_first.begin(), outer_first.end(), loop->variable.id()) - outer_first.begin());
+    };
     std::vector<const For*> radix;
     for (Level level : kThreadLevels) {
-        size_t begin = radix.size();
+        const auto begin = static_cast<std::ptrdiff_t>(radix.size());
         for (const For* loop : path.loops)
             if (loop->level == level && (shares_terms(path) || leaf_mentions(path, loop->variable)))
                 radix.push_back(loop);
         std::stable_sort(radix.begin() + begin, radix.end(),
-                         [](const For* a, const For* b) { return a->bind_step < b->bind_step; });
+                         [&](const For* a, const For* b) { return place(a) < place(b); });
         std::reverse(radix.begin() + begin, radix.end());
     }
     return radix;
@@ -151,8 +173,9 @@ std::vector<ThreadCoordinate> thread_coordinates(const std::vector<LeafPath>& pa
                                                  const CiteStep& cite) {
     std::vector<const For*> loops;  // each once, in the order of the leaves: equal programs print equal text
     std::vector<std::vector<const For*>> radices;
+    const std::vector<const ExprNode*> outer_first = thread_loops(paths);
     for (const LeafPath& path : paths) {
-        radices.push_back(radix_of(path));
+        radices.push_back(radix_of(path, outer_first));
         for (const For* loop : radices.back())
             if (std::none_of(loops.begin(), loops.end(),
                              [&](const For* seen) { return seen->variable.id() == loop->variable.id(); }))

@@ -256,6 +256,25 @@ TEST(Front, ReduceLoopOutsideThreadLoops) {
     EXPECT_NE(r.text.find("declare f32 c_sum[4][4]"), r.text.npos) << r.text;
 }
 
+/// Loops that one step binds have one order for all leaves: what begins a reduction has those that share its terms
+/// outside, its updates have them where they stand.
+TEST(Front, LoopsBoundTogetherAreOneRadix) {
+    Product p(48, 1, 320);
+    for (const bool terms_first : {true, false}) {
+        Schedule s({p.c}, target("sm_90a"));
+        auto [i, j] = s.loops<2>(p.c);
+        auto [block, row] = s.split(i, 16);
+        auto [step, share] = s.split(s.reduce(p.c), 32);
+        s.order({block, step, row, share, j});
+        s.bind(block, grid.x);
+        s.bind(terms_first ? std::vector{share, row} : std::vector{row, share}, tw::thread);
+        std::vector<std::string> notes;
+        const ThreadKernel kernel = lower_to_threads(s.tree(), s.tree().nests[0], s.target(), {}, notes);
+        verify_thread_ir(kernel);
+        EXPECT_EQ(kernel.threads, 512) << to_string(kernel);
+    }
+}
+
 TEST(Front, WarpsAndLanes) {
     Product p(16, 64, 8);
     Schedule s({p.c}, target("sm_90a"));

@@ -289,17 +289,17 @@ TEST(Schedule, TakesTheStepsOfATraceWithChanges) {
 
     // Without the first split there is no loop that the order, the bindings and the copy's place name after it.
     const std::string without = trace.with({{.step = 0, .is_left_out = true}}).to_string();
-    EXPECT_NE(without.find("for i < 12"), std::string::npos) << without;
-    EXPECT_NE(without.find("a_shared: f32 [12, 10] in shared"), std::string::npos) << without;
+    EXPECT_NE(without.find("for i in 0..12\n"), std::string::npos) << without;
+    EXPECT_NE(without.find("a_shared: f32 [1, 10] in shared"), std::string::npos) << without;
     // A loop that is split in front of a step is one of both parts behind it.
     StepChange results{.step = 5};
     results.split = {ji.id, 2, true};
     const Schedule shared = trace.with({results});
     EXPECT_NE(shared.save().find("split 6 2 mask"), std::string::npos) << shared.save();
-    EXPECT_NE(shared.to_string().find("for j_inner_outer < 2 on thread"), std::string::npos) << shared.to_string();
+    EXPECT_NE(shared.to_string().find("for j_inner_outer in 0..2  (thread)"), std::string::npos) << shared.to_string();
 
     const std::string wide = trace.with({{.step = 1, .instead = "split 1 8 divide"}}).to_string();
-    EXPECT_NE(wide.find("for j_inner < 8 on thread"), std::string::npos) << wide;
+    EXPECT_NE(wide.find("for j_inner in 0..8  (thread)"), std::string::npos) << wide;
     EXPECT_ERROR(trace.with({{.step = 1, .instead = "split 1 5 divide"}}), "5 does not divide axis 'j' (8)");
 }
 
