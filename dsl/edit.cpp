@@ -26,12 +26,18 @@ std::string step_place(const std::source_location& where) {
 }
 
 thread_local int trees_later = 0;  // how many live
+thread_local int64_t trees_refused = 0;
 
 }  // namespace
 
 void renew_tree(State& state, std::source_location where) {
     if (!state.tree_is_old) return;
-    state.tree = cut_loops(state, build_tree(state, where), where);
+    try {
+        state.tree = cut_loops(state, build_tree(state, where), where);
+    } catch (const Error&) {
+        ++trees_refused;
+        throw;
+    }
     state.tree_is_old = false;
 }
 
@@ -54,14 +60,16 @@ TreesLater::TreesLater() { ++trees_later; }
 TreesLater::~TreesLater() { --trees_later; }
 
 Schedule made_with_trees_later(const std::function<Schedule()>& make) {
+    const int64_t refused_before = trees_refused;
     try {
         const TreesLater later;
         Schedule made = make();
         made.tree();
         return made;
-    } catch (const Error&) {  // the step that is to blame is told by steps that build trees
+    } catch (const Error&) {
+        if (trees_refused == refused_before) throw;  // a step has told what it refuses
     }
-    return make();
+    return make();  // the step that is to blame is told by steps that build trees
 }
 
 void Edit::record(const std::string& cpp, const std::string& saved) {

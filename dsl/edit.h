@@ -60,9 +60,9 @@ public:
     TreesLater& operator=(const TreesLater&) = delete;
 };
 
-/// The same schedule as `make` gives, whose steps build one tree together instead of one each. `make` is called again,
-/// with trees for all, where that fails, so that errors are those of the steps; whatever it tries and may come back
-/// from has to ask for the tree.
+/// The same schedule as `make` gives, whose steps build one tree together instead of one each. Errors are those of the
+/// steps: where a tree is refused, not a step, `make` is called again, with trees for all. Whatever it tries and may
+/// come back from has to ask for the tree.
 Schedule made_with_trees_later(const std::function<Schedule()>& make);
 
 /// The tree of the state as it is, if it was of another one.

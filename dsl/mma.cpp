@@ -91,11 +91,12 @@ private:
     }
 
     const Atom& atom_of(const SignedProduct& product) const {
-        Expr rows = product.a, columns = product.b;
+        const Substitution values = axes_over_loops();
+        Factor rows = factor_of(product.a, values), columns = factor_of(product.b, values);
         if (depends(rows, mma_.n) || depends(columns, mma_.m)) std::swap(rows, columns);
         check_roles(rows, "rows", mma_.m, mma_.n);
         check_roles(columns, "columns", mma_.n, mma_.m);
-        return atom_for(type_of(rows), type_of(columns));
+        return atom_for(type_of(rows.value), type_of(columns.value));
     }
 
     void check_loops() const {
@@ -153,22 +154,33 @@ private:
         return fmt::format("{}", fmt::join(names, ", "));
     }
 
-    /// Whether the factor's element changes with the loop.
-    bool depends(const Expr& factor, int id) const {
+    struct Factor {
+        Expr value;
+        std::vector<Expr> indices;  ///< of its element, over loops
+    };
+    Substitution axes_over_loops() const {
         Substitution values;
         for (size_t d = 0; d < record_.roots.size(); ++d) {
             const Expr& axis = d < definition_.axes.size() ? definition_.axes[d]
                                                            : definition_.reduce_axes[d - definition_.axes.size()];
             values.emplace_back(axis, loop_value(state_, record_.roots[d]));
         }
-        const auto& indices = element_of(factor)->indices;
-        return std::any_of(indices.begin(), indices.end(), [&](const Expr& index) {
-            return contains(simplify(substitute(index, values)), loop(id).variable);
-        });
+        return values;
+    }
+    static Factor factor_of(const Expr& value, const Substitution& axes) {
+        Factor factor{value, {}};
+        for (const Expr& index : element_of(value)->indices)
+            factor.indices.push_back(simplify(substitute(index, axes)));
+        return factor;
+    }
+    /// Whether the factor's element changes with the loop.
+    bool depends(const Factor& factor, int id) const {
+        return std::ranges::any_of(factor.indices,
+                                   [&](const Expr& index) { return contains(index, loop(id).variable); });
     }
 
-    void check_roles(const Expr& factor, const char* what, int own, int other) const {
-        const std::string& name = element_of(factor)->operation->name;
+    void check_roles(const Factor& factor, const char* what, int own, int other) const {
+        const std::string& name = element_of(factor.value)->operation->name;
         require(depends(factor, own) && depends(factor, mma_.k) && !depends(factor, other),
                 "'{}' should give the {}: it must depend on '{}' and '{}', and not on '{}'", name, what, loop(own).name,
                 loop(mma_.k).name, loop(other).name);

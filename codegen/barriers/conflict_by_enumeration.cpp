@@ -23,9 +23,10 @@ public:
         values_.resize(slots_.size());
         bool met = false;
         each_point(outer_, [&] {
-            owner_.assign(owner_.size(), kNobody);
             each_point(a_.loops, [&] { return own_elements(), true; });
             each_point(b_.loops, [&] { return !(met = met || meets()); });
+            for (const int64_t element : owned_) owner_[element] = kNobody;  // few of a large table
+            owned_.clear();
             return !met;
         });
         bool certain = q_.all_conditions && num_dropped_ == 0;
@@ -167,7 +168,7 @@ private:
             if (high - low > kLargestTable / size) return false;
             size *= high - low;
         }
-        owner_.resize(size);
+        owner_.resize(size, kNobody);
         return true;
     }
 
@@ -217,6 +218,7 @@ private:
         int thread = static_cast<int>(values_[a_.thread_slot].integer);
         for (int w = 0; w < a_.width; ++w) {
             int& owner = owner_[first + w];
+            if (owner == kNobody) owned_.push_back(first + w);
             owner = owner == kNobody || owner == thread ? thread : kSeveral;
         }
     }
@@ -234,7 +236,8 @@ private:
     std::vector<Register> values_;
     std::vector<Ranged> outer_;
     std::vector<int64_t> lows_, strides_;
-    std::vector<int> owner_;
+    std::vector<int> owner_;      // of each element
+    std::vector<int64_t> owned_;  // elements that have one
     Code a_, b_;
     int num_dropped_ = 0;  // conditions that were taken as true
 };

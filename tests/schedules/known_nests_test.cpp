@@ -82,7 +82,7 @@ TEST(TreesLater, AreBuiltWhenTheyAreAskedFor) {
     EXPECT_NE(s.to_string(), before);
 }
 
-/// What fails is made again, step by step.
+/// What a step refuses it tells; where a tree is refused, all is made again, and the step tells that made it so.
 TEST(TreesLater, LeaveErrorsToTheSteps) {
     const Tensor y = twice("y", "x", 1000);
     int calls = 0;
@@ -93,7 +93,17 @@ TEST(TreesLater, LeaveErrorsToTheSteps) {
         return s;
     };
     EXPECT_ERROR(made_with_trees_later(make), "48 does not divide");
-    EXPECT_EQ(calls, 2);
+    EXPECT_EQ(calls, 1);
+    const Tensor x = input("x", f32, {1000}), turned = compute("y", {1000}, [&](Expr i) { return x(999 - i); });
+    const auto overwrite = [&] {
+        ++calls;
+        Schedule s({turned}, hopper);
+        s.in_place(turned, x);
+        s.split(s.data_loops(turned)[0], 8);
+        return s;
+    };
+    EXPECT_ERROR(made_with_trees_later(overwrite), "in_place(y, x): ");
+    EXPECT_EQ(calls, 3);
 }
 
 }  // namespace
