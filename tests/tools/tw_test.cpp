@@ -391,6 +391,9 @@ TEST_F(Tw, CandidatesComeByPredictedTimes) {
     }
     EXPECT_EQ(by_rule, 1);
     EXPECT_THAT(tw("candidates softmax_4096x4096_bf16_automatic --limit 2").out, HasSubstr(" ms (memory)\n"));
+    const std::string generated = tw("candidates softmax_131x37_automatic --limit 2 --generated 4 --steps").out;
+    EXPECT_THAT(generated, HasSubstr("tried, 4 legal\n"));
+    EXPECT_THAT(generated, HasSubstr("s.bind("));
     EXPECT_THAT(tw("show softmax_4096x4096_bf16_automatic").out, HasSubstr("ms by model"));
     const auto shown = nlohmann::json::parse(tw("show softmax_4096x4096_bf16_automatic --json").out);
     EXPECT_GT(shown["kernels"][0]["predicted_ms"].get<double>(), 0);
