@@ -32,9 +32,9 @@ bool is_where_data_say(const Read& read) {
     return found;
 }
 
-class Ordering {
+class PuttingInOrder {
 public:
-    Ordering(const StepParts& parts, const DimensionOrders& orders) : parts_(parts), orders_(orders) {}
+    PuttingInOrder(const StepParts& parts, const DimensionOrders& orders) : parts_(parts), orders_(orders) {}
 
     StoredStep ordered(const StoredStep& step) && {
         for (const OperationRef& operation : parts_.operations()) declare(operation);
@@ -133,7 +133,7 @@ std::set<const Operation*> movable_operations(const schedules::Declared& step, c
 }
 
 StoredStep in_orders(const StoredStep& step, const StepParts& parts, const DimensionOrders& orders) {
-    return Ordering(parts, orders).ordered(step);
+    return PuttingInOrder(parts, orders).ordered(step);
 }
 
 }  // namespace tw

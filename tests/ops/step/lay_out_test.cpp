@@ -69,7 +69,7 @@ DimensionOrders any_orders(const schedules::Declared& step, const StepGraph& gra
 
 TEST(InOrders, AreTheSameBits) {
     const uint64_t seed = fuzz::fuzz_seed() + 5;
-    const int64_t count = fuzz::number_from_environment("TW_FUZZ_STEPS", 1000) / 25;
+    const int64_t count = fuzz::number_from_environment("TW_FUZZ_STEPS", 1000) / 50;
     size_t moved = 0, laid_out = 0;
     for (int64_t number = 0; number < count && !testing::Test::HasFailure(); ++number) {
         SCOPED_TRACE(fmt::format("case {} of seed {}", number, seed));
@@ -107,7 +107,7 @@ schedules::Declared channels_first(int64_t images, int64_t channels, int64_t ext
         return reduce_max(z(n + a, c, p + b, q + d), {n, p, q});
     });
     const Tensor h = compute("h", {images, channels, extent, extent}, [&](Expr i, Expr c, Expr r, Expr s) {
-        return relu(top(0, c, 0, 0) - z(i, c, r, s) - 4.0);
+        return relu(z(i, c, r, s) - top(0, c, 0, 0) + 8.0);
     });
     const Tensor y = convolved("y", h);
     return {{compute("out", {images, channels, extent, extent},
@@ -126,12 +126,15 @@ std::vector<int64_t> shape_in(const StepPlan& plan, const std::string& name) {
     return value == plan.values.end() ? std::vector<int64_t>() : value->shape;
 }
 
+/// The same results, of whole numbers so small that sums in any order, and 16 bits, have all of them.
 TEST(LayOut, ConvolutionsNeedNoCopies) {
-    const schedules::Declared step = channels_first(64, 64, 28);
+    const schedules::Declared step = channels_first(4, 32, 14);
     const StepPlan as_declared = plan_laid_out(step, false, bf16), laid_out = plan_laid_out(step, true, bf16);
-    EXPECT_THAT(kernels_of(as_declared), Contains(HasSubstr("channels_last")).Times(4));
-    EXPECT_THAT(kernels_of(laid_out), Not(Contains(HasSubstr("channels_last"))));
-    EXPECT_LT(laid_out.seconds(), 0.9 * as_declared.seconds());
+    EXPECT_THAT(kernels_of(as_declared), AllOf(Contains("z_rows"), Contains("z_channels_last"), Contains("y_rows"),
+                                               Contains("y_channels_last")));
+    EXPECT_THAT(kernels_of(laid_out),
+                Not(Contains(testing::AnyOf(HasSubstr("_rows"), HasSubstr("_columns"), HasSubstr("_channels_last")))));
+    EXPECT_LT(laid_out.seconds(), 0.95 * as_declared.seconds());
     EXPECT_THAT(as_declared.laid_out, IsEmpty());
     EXPECT_THAT(laid_out.laid_out,
                 AllOf(Contains("top: without dimensions of one element"), Contains("x_bf16: dimensions 0, 2, 3, 1"),
@@ -141,25 +144,17 @@ TEST(LayOut, ConvolutionsNeedNoCopies) {
         EXPECT_THAT(laid_out.text(), HasSubstr("laid out: " + what + "\n"));
         EXPECT_THAT(explain(laid_out), HasSubstr("laid out: " + what + "\n"));
     }
-    EXPECT_EQ(shape_in(laid_out, "z"), (std::vector<int64_t>{64, 28, 28, 64}));
-    EXPECT_EQ(shape_in(laid_out, "top"), (std::vector<int64_t>{64}));
-    EXPECT_EQ(shape_in(laid_out, "out"), (std::vector<int64_t>{64, 64, 28, 28}));  // a result is as declared
+    EXPECT_EQ(shape_in(as_declared, "z"), (std::vector<int64_t>{4, 32, 14, 14}));
+    EXPECT_EQ(shape_in(laid_out, "z"), (std::vector<int64_t>{4, 14, 14, 32}));
+    EXPECT_EQ(shape_in(laid_out, "top"), (std::vector<int64_t>{32}));
+    EXPECT_EQ(shape_in(laid_out, "out"), (std::vector<int64_t>{4, 32, 14, 14}));  // a result is as declared
     EXPECT_THAT(faults_of(laid_out), IsEmpty());
-}
-
-/// Of whole numbers, whose sums are exact in any order.
-TEST(LayOut, ResultsAreAsDeclared) {
-    const schedules::Declared step = channels_first(2, 32, 14);
     Bindings data = random_bindings(step.outputs, 7);
     for (auto& [name, array] : data.inputs) fill_integers(array, -1, 1, 11);
-    std::vector<std::vector<HostArray>> results;
-    for (bool lay_out : {false, true}) {
-        const StepPlan plan = plan_laid_out(step, lay_out, bf16);
-        EXPECT_EQ(shape_in(plan, "z"),
-                  lay_out ? (std::vector<int64_t>{2, 14, 14, 32}) : (std::vector<int64_t>{2, 32, 14, 14}));
-        results.push_back(run_step(PlannedStep(plan, open_device("emulated")), step, data));
-    }
-    expect_same_bits(results[1], results[0]);
+    auto results = [&](const StepPlan& plan) {
+        return run_step(PlannedStep(plan, open_device("emulated")), step, data);
+    };
+    expect_same_bits(results(laid_out), results(as_declared));
 }
 
 TEST(LayOut, WhatIsReadTransposedIsMadeSo) {
@@ -198,7 +193,7 @@ TEST(LayOut, PartsSeeWhatTheyAreDeclaredOf) {
 }
 
 TEST(LayOut, NothingIsTriedWhereNothingIsWanted) {
-    const schedules::Declared step = step_of_blocks(1, 64, 32);
+    const schedules::Declared step = step_of_layers(2, 64, 48);
     Registry registry;
     size_t tried = 0;
     registry.add("count", [&](const std::vector<Tensor>&, const Target&) {
