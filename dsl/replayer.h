@@ -418,8 +418,8 @@ private:
     std::map<std::string, std::shared_ptr<const Operation>> operations_;
     std::optional<std::map<int, int>> loops_, stages_;  ///< the schedule's numbers of those of the trace, if others
     std::vector<int> named_loops_;                      ///< by the trace's numbers
-    bool leaves_out_ = false;  ///< lists are shorter where they name what is not there
-    bool misses_ = false;      ///< something was named that is not there
+    bool leaves_out_ = false;                           ///< lists are shorter where they name what is not there
+    bool misses_ = false;                               ///< something was named that is not there
 };
 
 }  // namespace tw

@@ -30,7 +30,7 @@ std::vector<std::string> with_generated(const std::vector<PredictedPicks>& by_ru
                                         GeneratedTraces& traces) {
     constexpr size_t most = 8;
     std::vector<std::string> texts{schedules::picks_text(by_rule[0].picks)};
-    search.kept = std::min(limit / 4, most);
+    search.kept = std::min(limit / 8, most);
     if (search.kept > 0 && search.candidates > 0) {
         const std::vector<Picks> begun = picks_to_begin_with(by_rule);
         std::vector<Schedule> begin;

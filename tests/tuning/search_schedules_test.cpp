@@ -83,7 +83,7 @@ TEST(SearchSchedules, IsMeasuredAndKept) {
     const auto device = open_device("emulated");
     const auto clock = [](const std::string& picks) { return picks.find("generated=") == picks.npos ? 2e-3 : 1e-3; };
     TuneRequest request{
-        .limit = 5, .generated = 20, .rule = schedules::plain_schedule, .rule_name = "plain_schedule", .clock = clock};
+        .limit = 8, .generated = 20, .rule = schedules::plain_schedule, .rule_name = "plain_schedule", .clock = clock};
     const TunedDeclaration tuned = tune({y}, device, request);
     EXPECT_TRUE(schedules::are_generated(tuned.picks)) << tuned.text;
     EXPECT_THAT(tuned.text, HasSubstr(", 2.00 times as fast as the rule (2.0000 ms); 2 measured"));
