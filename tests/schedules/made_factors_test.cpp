@@ -282,8 +282,8 @@ TEST_P(MadeFactors, OfFewTermsInsideOfOthersAreWrittenOut) {
         EXPECT_EQ(build(choose_schedule({y}, device_target())).kernels().size(), 1U);
     }
     const Tensor of_all = compute("z", {40}, [&](Expr i) { return sum(inside(j % 40) * distance(i, 0), j); });
-    for (const std::vector<Tensor>& outputs : {std::vector{of_tensor, apart}, {of_all}})
-        EXPECT_THAT(choose_schedule(outputs, device_target()).explain(), Not(HasSubstr("written out")));
+    EXPECT_THAT(choose_schedule({of_all}, device_target()).explain(), Not(HasSubstr("'z': reductions of few terms")));
+    EXPECT_THAT(choose_schedule({of_tensor, apart}, device_target()).explain(), Not(HasSubstr("written out")));
 }
 
 TW_ON_EACH_DEVICE(MadeFactors);
