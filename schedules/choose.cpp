@@ -49,6 +49,11 @@ struct LeftOver {
     bool is_fused = false;        ///< it was declared with its neighbours
 };
 
+/// A sum of products of matrices that no tensor core makes.
+struct OffUnits {
+    std::string sums, why;
+};
+
 class Chooser {
 public:
     Chooser(const RedeclaredConvolutions& declared, const MovedChannels& moved,
@@ -91,7 +96,7 @@ public:
     }
 
     const ChosenRows& rows() const { return rows_; }
-    const std::vector<std::string>& off_units() const { return off_units_; }
+    const std::vector<OffUnits>& off_units() const { return off_units_; }
 
     /// Of tensors that were declared anew, those that could not be tiled as they are now, and those that have not the
     /// tiling of their record.
@@ -184,7 +189,7 @@ private:
         }
         if (auto reason = why_without_units(c, outputs_, target_, refusal_)) {
             notes_.push_back(*reason);
-            off_units_.push_back(c.name());
+            off_units_.push_back({c.name(), *reason});
         }
         if (auto reason = why_one_by_one(c, outputs_, target_)) notes_.push_back(*reason);
     }
@@ -336,7 +341,7 @@ private:
     std::string refusal_;       // of the last tiling of a product on tensor cores, or of rows
     std::vector<Tried> tried_;  // what was to be first before others
     std::vector<std::string> notes_;
-    std::vector<std::string> off_units_;  // sums of products of matrices that no tensor core makes
+    std::vector<OffUnits> off_units_;
 };
 
 struct Chosen {
@@ -344,7 +349,8 @@ struct Chosen {
     std::vector<Tensor> moved_in_vain;
     std::vector<std::string> rows_in_vain;
     bool sums_in_vain = false;
-    std::vector<std::string> off_units;
+    std::vector<OffUnits> off_units;
+    std::vector<std::string> left;  ///< why what was declared anew is not
 };
 /// Convolutions that cannot be tiled as they are declared anew are taken by the model, or as they were given.
 Chosen chosen(const MovedChannels& moved, const std::vector<std::string>& copied_rows, const Target& target) {
@@ -357,8 +363,9 @@ Chosen chosen(const MovedChannels& moved, const std::vector<std::string>& copied
         const std::vector<LeftOver> left_over = chooser.left_over();
         if (left_over.empty()) {
             for (const std::string& why : left) Edit::note(s, why);
-            return {std::move(s), chooser.moved_in_vain(), chooser.rows().in_vain, chooser.rows().sums_in_vain,
-                    chooser.off_units()};
+            return {std::move(s),           chooser.moved_in_vain(),
+                    chooser.rows().in_vain, chooser.rows().sums_in_vain,
+                    chooser.off_units(),    left};
         }
         for (const LeftOver& each : left_over) {
             (each.is_fused         ? exceptions.apart
@@ -398,7 +405,12 @@ FoundSchedule with_kept_rows(const Redeclared& products, const Target& target) {
             if (std::ranges::find(without, name) == without.end()) without.push_back(name);
         if (without.size() != before) continue;
         for (const std::string& note : products.notes) Edit::note(found.schedule, note);
-        return {std::move(found.schedule), std::move(found.off_units)};
+        FoundSchedule result{std::move(found.schedule), {}, std::move(found.left)};
+        for (OffUnits& each : found.off_units) {
+            result.off_units.push_back(std::move(each.sums));
+            result.reasons.push_back(std::move(each.why));
+        }
+        return result;
     }
 }
 

@@ -3,9 +3,12 @@
 #include <numeric>
 
 #include "dsl/simplify.h"
+#include "dsl/stage.h"
 #include "schedules/choose.h"
 #include "schedules/require_sizes.h"
 #include "schedules/sum_of_parts.h"
+#include "schedules/take_steps.h"
+#include "schedules/unit_product.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -39,6 +42,14 @@ Product declare_product(const ProductShape& shape) {
 }
 
 namespace {
+
+/// Whether zeros in the place of both elements leave what is reduced as it is: a product's, which is added.
+bool is_spared_by_zeros(const Tensor& c) {
+    const Reduce* reduction = only_reduction(c.operation()->outputs[0].body);
+    if (!reduction || atomic_operation(*reduction->reducer) != BinaryOp::Add) return false;
+    const Binary* times = reduction->values[0].as<Binary>();
+    return times && times->op == BinaryOp::Mul;
+}
 
 /// One side of the tile: block, repetitions, threads, and chunks of neighbouring elements.
 struct Side {
@@ -91,7 +102,9 @@ void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tenso
     }
     Side m = tile_side(s, i, "m", tiles.block_m, tiles.thread_m, 4);
     Side n = tile_side(s, j, "n", tiles.block_n, tiles.thread_n, tiles.chunk_n);
-    auto [ko, ki] = s.split(s.reduce(product), tiles.block_k, Tail::Mask, {"k_outer", "k_inner"});
+    const Loop k = s.reduce(product);
+    const int64_t left_over = as_constant(s.extent(k)).value_or(0) % tiles.block_k;
+    auto [ko, ki] = s.split(k, tiles.block_k, Tail::Mask, {"k_outer", "k_inner"});
     std::vector<Loop> order = outer;
     for (Loop loop : {m.block, n.block, m.thread, n.thread, ko, ki, m.repeat, m.chunk, n.repeat, n.chunk})
         order.push_back(loop);
@@ -107,6 +120,10 @@ void schedule_product(Schedule& s, const Tensor& c, const Tensor& a, const Tenso
     if (tiles.blocks > 1) s.occupancy(product, tiles.blocks);
     if (tiles.unroll_k) s.unroll(ki);
     for (Loop loop : {m.repeat, m.chunk, n.repeat, n.chunk}) s.unroll(loop);
+    // Otherwise each term of each step asks whether it is one.
+    const bool has_whole_steps = as_constant(s.extent(ko)).value_or(0) > 1;
+    if (tiles.split_k == 1 && left_over > 0 && has_whole_steps && !is_spared_by_zeros(c))
+        take_steps(s, product, [&](Schedule& trial) { trial.cut(ko, where_partial(product)); });
 }
 
 Schedule product_schedule(const Product& product, const Target& target, const std::optional<ProductTiles>& tiles,

@@ -1,6 +1,9 @@
 #include "schedules/windows_as_matrices.h"
 
+#include <fmt/format.h>
+
 #include "codegen/cost/predict_time.h"
+#include "dsl/edit.h"
 #include "schedules/choices.h"
 #include "schedules/declare_products.h"
 
@@ -16,9 +19,13 @@ Schedule with_windows_as_matrices(const std::vector<Tensor>& outputs, const Targ
     const KeptOutcomes before;
     FoundSchedule copied = choose(matrices);
     auto seconds = [&](const Schedule& s) { return codegen::predict_time(s.tree(), target).seconds; };
-    if (seconds(copied.schedule) < seconds(found.schedule)) return std::move(copied.schedule);
-    before.take_back();
-    return std::move(found.schedule);
+    if (seconds(copied.schedule) >= seconds(found.schedule)) {
+        before.take_back();
+        return std::move(found.schedule);
+    }
+    for (const std::string& why : found.reasons)
+        Edit::note(copied.schedule, fmt::format("without copies of operands: {}", why));
+    return std::move(copied.schedule);
 }
 
 }  // namespace tw::schedules

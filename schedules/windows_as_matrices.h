@@ -13,10 +13,11 @@ namespace tw::schedules {
 struct FoundSchedule {
     Schedule schedule;
     std::vector<std::string> off_units;
+    std::vector<std::string> reasons;  ///< why they are not, and are not declared anew
 };
 
 /// What `choose` makes of the outputs as declare_products() says them; or, where some sums are off tensor cores that
-/// as_matrices() takes, what it makes of those, if the model of time expects it to be faster.
+/// as_matrices() takes, what it makes of those, if the model of time expects it to be faster: explain() has the reasons.
 Schedule with_windows_as_matrices(const std::vector<Tensor>& outputs, const Target& target,
                                   const std::function<FoundSchedule(const Redeclared& products)>& choose);
 

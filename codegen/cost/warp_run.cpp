@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <deque>
 #include <functional>
 #include <map>
 #include <set>
@@ -21,15 +20,14 @@
 namespace tw::codegen {
 namespace {
 
-constexpr int64_t line = 128;                // bytes that the first cache serves together
-constexpr int64_t first_cache = 128 * 1024;  // bytes beside shared memory, about
-constexpr int64_t most_iterations = 17;      // of a loop that are run: a sector of 16-bit elements, and one more
-constexpr int64_t most_statements = 4000;    // of a warp, run
-constexpr int64_t iterations_by_data = 4;    // of a loop whose length is read from memory
-constexpr double near_trip = 0.5;            // of a round trip, to arrays that others have brought to the second cache
-constexpr int64_t unrolled_whole = 16;       // iterations that a compiler unrolls all of
-constexpr double loads_ahead = 4;            // iterations whose loads a compiler puts side by side
-constexpr double share_by_warps = 0.62;      // of these, that mma.sync reaches
+constexpr int64_t line = 128;              // bytes that the first cache serves together
+constexpr int64_t most_iterations = 17;    // of a loop that are run: a sector of 16-bit elements, and one more
+constexpr int64_t most_statements = 4000;  // of a warp, run
+constexpr int64_t iterations_by_data = 4;  // of a loop whose length is read from memory
+constexpr double near_trip = 0.5;          // of a round trip, to arrays that others have brought to the second cache
+constexpr int64_t unrolled_whole = 16;     // iterations that a compiler unrolls all of
+constexpr double loads_ahead = 4;          // iterations whose loads a compiler puts side by side
+constexpr double share_by_warps = 0.62;    // of these, that mma.sync reaches
 
 constexpr double more_at_first = 2;  // as many instructions: then masks leave out what is in the middle
 
@@ -37,7 +35,7 @@ constexpr double more_at_first = 2;  // as many instructions: then masks leave o
 class WarpRun {
 public:
     WarpRun(const ThreadKernel& kernel, const Target& target, int warp, double resident_warps)
-        : kernel_(kernel), target_(target), first_(warp * warp_lanes) {
+        : kernel_(kernel), target_(target), first_(warp * warp_lanes), first_cache_(resident_warps) {
         for (const Expr& size : kernel.sizes) scope_[size.id()] = LaneValues::all(most_of(size));
         for (int d = 0; d < 3; ++d)
             if (kernel.block[d].defined())
@@ -45,8 +43,6 @@ public:
         define_lanes(kernel.thread, [&](int64_t thread) { return thread; });
         const int all = kernel.threads + kernel.producer_threads;
         for (int lane = 0; lane < warp_lanes; ++lane) active_[lane] = first_ + lane < all;
-        cached_ = static_cast<size_t>(
-            std::max(static_cast<double>(first_cache) / sector / std::max(resident_warps, 1.0), 64.0));
     }
 
     WarpCounts run() {
@@ -74,9 +70,7 @@ private:
     void run(const ThreadBlock& block) {
         for (const ThreadStmt& stmt : block.stmts) run(stmt);
     }
-    void run(const ThreadComment&) {}
-    void run(const ThreadDeclare&) {}
-    void run(const ThreadAccess&) {}
+    void run(const OneOf<ThreadComment, ThreadDeclare, ThreadAccess> auto&) {}
     void run(const ThreadLet& let) {
         is_known(let.value) ? (void)known_values_.insert(let.variable.id())
                             : (void)known_values_.erase(let.variable.id());
@@ -105,6 +99,7 @@ private:
     void run(const ThreadBarrier&) {
         issue(1);
         end_trip();
+        held_.clear();
         counts_.work.barriers += 1;
     }
 
@@ -137,8 +132,11 @@ private:
             visit(loop.body, [&](const ThreadStmt& stmt) {
                 if (auto store = stmt.as<ThreadStore>()) forget(store->to);
             });
+        written_out_ += loop.unroll;
         run(loop.body);
+        written_out_ -= loop.unroll;
         if (loop.unroll) return;
+        held_.clear();
         issue(2);
         end_trip();
     }
@@ -255,8 +253,27 @@ private:
         if (place.buffer->memory == Memory::Registers) return;
         for (size_t d = 0; d < rank_of(*place.buffer); ++d)
             if (reads_memory(place.indices[d])) compute(place.indices[d]);
+        if (place.buffer->memory == Memory::Shared) {
+            if (way == Way::Reads && written_out_ > 0 && is_held(place, width)) return;
+            if (way != Way::Reads) held_.forget(place.buffer.get());
+        }
         issue(2);
         touch(place, width, way);
+    }
+
+    /// Whether loops that are written out have read it, or what a load brings with it, in this iteration around them.
+    bool is_held(const Access& place, int64_t width) {
+        for (size_t d = 0; d < rank_of(*place.buffer); ++d)
+            if (reads_memory(place.indices[d])) return false;
+        const auto starts = starts_of(place);
+        if (!starts || starts->empty()) return false;
+        const auto found = held_.see(place.buffer.get(), *starts);
+        const int64_t size = bytes_of(place.buffer->type), pieces = HeldReads::piece / (width * size);
+        if (found == HeldReads::Found::Beside && pieces > 1) {  // its share of what they take together
+            const double of_all = wavefronts_of(place, HeldReads::piece / size) - wavefronts_of(place, width);
+            counts_.work.wavefronts += std::max(of_all, 0.0) / static_cast<double>(pieces - 1);
+        }
+        return found != HeldReads::Found::New;
     }
 
     /// Elements of memory, by an instruction that is counted.
@@ -268,22 +285,28 @@ private:
             touch_global(place, width, way);
     }
 
-    double wavefronts_of(const Access& place, int64_t width) const {
-        const int64_t bytes = width * bytes_of(place.buffer->type);
+    /// In bytes of the buffer, of each lane, if that is known.
+    std::optional<std::vector<int64_t>> starts_of(const Access& place) const {
         std::vector<int64_t> starts;
         LaneValues at = LaneValues::all(0);
         for (size_t d = 0; d < rank_of(*place.buffer); ++d) {
             auto index = evaluate_lanes(place.indices[d], scope_);
-            if (!index) return std::max(1.0, static_cast<double>(bytes) / 4);
+            if (!index) return {};
             const int64_t extent = most_of(place.buffer->shape[d]);
             for (int lane = 0; lane < warp_lanes; ++lane)
                 at.of_lane[lane] = at.of_lane[lane] * extent + index->of_lane[lane];
         }
         for (int lane = 0; lane < warp_lanes; ++lane)
             if (active_[lane]) starts.push_back(at.of_lane[lane] * bytes_of(place.buffer->type));
+        return starts;
+    }
+    double wavefronts_of(const Access& place, int64_t width) const {
+        const int64_t bytes = width * bytes_of(place.buffer->type);
+        const auto starts = starts_of(place);
+        if (!starts) return std::max(1.0, static_cast<double>(bytes) / 4);
         if (place.buffer->swizzle > 0)  // spreads rows over banks
-            return std::max(1.0, static_cast<double>(bytes) * static_cast<double>(starts.size()) / line);
-        return wavefronts(starts, bytes, target_);
+            return std::max(1.0, static_cast<double>(bytes) * static_cast<double>(starts->size()) / line);
+        return wavefronts(*starts, bytes, target_);
     }
 
     void touch_global(const Access& place, int64_t width, Way way) {
@@ -301,7 +324,7 @@ private:
         double passing = static_cast<double>(sectors.size());
         if (way == Way::Reads || way == Way::Arrives) {
             passing = 0;
-            for (int64_t at : sectors) passing += keep({array, at}) ? 1 : 0;
+            for (int64_t at : sectors) passing += first_cache_.keep(array, at) ? 1 : 0;
         }
         if (way == Way::Combines) counts_.atomics += passing;
         counts_.sectors[array] += passing;
@@ -310,18 +333,6 @@ private:
         if (index && index->by_data) end_trip();
         const bool is_near = bytes_of_array(*array) < static_cast<double>(target_.l2_bytes) / 16;
         trip_ = std::max(trip_, is_near ? near_trip : 1.0);
-    }
-
-    using Sector = std::pair<const BufferNode*, int64_t>;
-    /// Whether it was not in the first cache, where it is now.
-    bool keep(const Sector& wanted) {
-        if (!known_.insert(wanted).second) return false;
-        order_.push_back(wanted);
-        if (order_.size() > cached_) {
-            known_.erase(order_.front());
-            order_.pop_front();
-        }
-        return true;
     }
 
     /// What was read is used: what is read from here on begins its own way to memory.
@@ -416,9 +427,9 @@ private:
     int64_t statements_ = 0;
     bool awaits_copies_ = false;  // has asked for what arrives while it goes on
     double trip_ = 0;             // under way, for what it has read
-    size_t cached_ = 64;          // sectors of the first cache that are this warp's
-    std::set<Sector> known_;
-    std::deque<Sector> order_;  // of known sectors
+    FirstCache first_cache_;
+    HeldReads held_;       // of shared memory
+    int written_out_ = 0;  // loops around that are
     std::map<const ThreadLoop*, LoopTraits> traits_;
     std::set<const ExprNode*> known_values_;  // variables, and register arrays, see is_known
     std::set<const BufferNode*> known_registers_;

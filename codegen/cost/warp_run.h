@@ -3,13 +3,12 @@
 #include <map>
 
 #include "codegen/cost/block_work.h"
+#include "codegen/cost/known_reads.h"
 #include "codegen/thread_ir/thread_ir.h"
 #include "dsl/simplify.h"
 #include "dsl/target.h"
 
 namespace tw::codegen {
-
-inline constexpr int64_t sector = 32;  ///< bytes that pass a cache together
 
 /// Of what sizes decide: the largest.
 inline int64_t most_of(const Expr& size) { return bounds_of(size).max.value_or(1); }
