@@ -12,6 +12,7 @@
 #include "ops/step/mixed_precision.h"
 #include "ops/step/operation_key.h"
 #include "ops/step/step_graph.h"
+#include "ops/step/visit_reads.h"
 #include "schedules/replace_tensors.h"
 #include "schedules/views.h"
 
@@ -43,15 +44,6 @@ Expr with_numbers(const Expr& e) {
     if (kids.empty() || !std::ranges::all_of(kids, is_literal)) return {};
     const Expr value = simplify(e);
     return is_literal(value) ? value : Expr();
-}
-
-template <class See>
-void visit_reads(const Operation& operation, const See& see) {
-    for (const Operation::Output& output : operation.outputs)
-        if (output.body.defined())
-            visit_with_extents(output.body, [&](const Expr& e) {
-                if (const Read* read = e.as<Read>()) see(*read);
-            });
 }
 
 std::set<const Operation*> inputs_of(const StepParts& parts) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/step/visit_reads.h"
 #include "schedules/replace_tensors.h"
 
 namespace tw {
@@ -14,15 +15,6 @@ std::vector<T> in_order(const std::vector<int>& order, const std::vector<T>& of)
     std::vector<T> result;
     for (int d : order) result.push_back(of[static_cast<size_t>(d)]);
     return result;
-}
-
-template <class See>
-void visit_reads_in(const Operation& operation, const See& see) {
-    for (const Operation::Output& output : operation.outputs)
-        if (output.body.defined())
-            visit_with_extents(output.body, [&](const Expr& e) {
-                if (const Read* read = e.as<Read>()) see(*read);
-            });
 }
 
 bool is_where_data_say(const Read& read) {
@@ -126,7 +118,7 @@ std::set<const Operation*> movable_operations(const schedules::Declared& step, c
         if (node.own_schedule)
             for (const Tensor& operand : node.reads) movable.erase(operand.operation().get());
     for (const OperationRef& operation : graph.parts.operations())
-        visit_reads_in(*operation, [&](const Read& read) {
+        visit_reads(*operation, [&](const Read& read) {
             if (is_where_data_say(read)) movable.erase(read.operation.get());
         });
     return movable;

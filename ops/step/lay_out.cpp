@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "ops/step/operation_kinds.h"
+#include "ops/step/visit_reads.h"
 #include "schedules/channels_last.h"
 #include "schedules/window_terms.h"
 
@@ -14,15 +15,6 @@ namespace tw {
 namespace {
 
 constexpr double least_share_gained = 0.03;  // of the time of what touches it; the model knows no better
-
-template <class See>
-void visit_reads_of(const Operation& operation, const See& see) {
-    for (const Operation::Output& output : operation.outputs)
-        if (output.body.defined())
-            visit_with_extents(output.body, [&](const Expr& e) {
-                if (const Read* read = e.as<Read>()) see(*read);
-            });
-}
 
 bool holds_any(const Expr& expr, const std::vector<Expr>& variables) {
     return std::ranges::any_of(variables, [&](const Expr& variable) { return contains(expr, variable); });
@@ -62,7 +54,7 @@ public:
     Movable(const schedules::Declared& step, const StepGraph& graph) {
         for (const Operation* operation : movable_operations(step, graph)) first_.emplace(operation, operation);
         for (const StepNode& node : graph.nodes)
-            visit_reads_of(*node.operation, [&](const Read& read) {
+            visit_reads(*node.operation, [&](const Read& read) {
                 if (holds(node.operation.get()) && holds(read.operation.get()) &&
                     has_shape_of(*node.operation, *read.operation) &&
                     std::ranges::equal(read.indices, node.operation->axes, equal))
@@ -201,7 +193,7 @@ private:
     }
     /// Who reads elements at its own place, but for the order of dimensions, as a transposing view does.
     void note_turned(const Operation& reader) {
-        visit_reads_of(reader, [&](const Read& read) {
+        visit_reads(reader, [&](const Read& read) {
             std::vector<int> order;
             for (const Expr& axis : reader.axes) {
                 const auto place = std::ranges::find_if(read.indices, [&](const Expr& i) { return i.same(axis); });

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "dsl/check_sizes.h"
+#include "ops/step/visit_reads.h"
 #include "schedules/views.h"
 #include "support/error.h"
 
@@ -16,16 +17,6 @@ namespace tw {
 namespace {
 
 using OperationRef = std::shared_ptr<const Operation>;
-
-template <class See>
-void visit_reads(const Operation& operation, const See& see) {
-    for (const Operation::Output& output : operation.outputs) {
-        if (!output.body.defined()) continue;
-        visit_with_extents(output.body, [&](const Expr& e) {
-            if (const Read* read = e.as<Read>()) see(*read);
-        });
-    }
-}
 
 bool reads(const Operation& operation, const Tensor& tensor) {
     bool found = false;
