@@ -153,33 +153,45 @@ TrainStep transformer(Making make) {
 }
 
 /// relu(x + norm(conv(relu(norm(conv(x)))))), 3 x 3 each without biases, as ResNet's basic block; mean squared error,
-/// SGD.
-TrainStep residual(Making make) {
+/// SGD. Images and filters in `layout`; moments are of channels, last.
+TrainStep residual(Making make, nn::Layout layout) {
     const int64_t images = make.size("images"), extent = make.size("extent"), channels = make.size("channels");
-    const std::vector<int64_t> shape{images, extent, extent, channels};
+    const bool first_channels = layout == nn::Layout::ChannelsFirst;
+    const auto shape = schedules::in_layout<int64_t>(layout, {images, extent, extent, channels});
     const nn::Tensor x = make.data("x", shape).set_requires_grad(), goal = make.data("goal", shape);
-    const nn::ConvolutionOptions same{.padding = {1}};
+    const nn::ConvolutionOptions same{.padding = {1}, .layout = layout};
     const double bound = 1 / std::sqrt(9.0 * static_cast<double>(channels));
     auto filters = [&](uint64_t seed) {
-        return nn::uniform_parameter(make.backend, {channels, 3, 3, channels}, bound, seed, "filters");
+        const auto taps = schedules::in_layout<int64_t>(layout, {channels, 3, 3, channels});
+        return nn::uniform_parameter(make.backend, taps, bound, seed, "filters");
     };
     const nn::Tensor first = filters(make.seed), second = filters(make.seed + 1);
     const nn::BatchNorm norm1(make.backend, channels), norm2(make.backend, channels);
     const auto parameters = nn::joined({{first}, norm1.parameters(), {second}, norm2.parameters()});
     make.keep({"conv1.weight", "norm1.weight", "norm1.bias", "conv2.weight", "norm2.weight", "norm2.bias"}, parameters);
     nn::Sgd sgd(parameters, 0.1, 0.9);
-    auto convolved = [&](const nn::Tensor& images, const nn::Tensor& weight) {
-        return nn::conv2d(images, weight, {}, same);
+    auto convolved = [&](const nn::Tensor& images, const nn::Tensor& weight, const nn::BatchNorm& norm) {
+        const nn::Tensor y = nn::conv2d(images, weight, {}, same);
+        if (!first_channels) return norm(y);
+        return nn::permute(norm(nn::permute(y, {0, 2, 3, 1})), {0, 3, 1, 2});
     };
     return make.compiled(
         [&] {
-            nn::Tensor y = nn::relu(nn::add(x, norm2(convolved(nn::relu(norm1(convolved(x, first))), second))));
+            nn::Tensor y = nn::relu(nn::add(x, convolved(nn::relu(convolved(x, first, norm1)), second, norm2)));
             nn::Tensor loss = nn::mse_loss(y, goal);
             nn::backward(loss);
             sgd.step();
             return std::vector{loss, x.grad()};
         },
         {"loss", "x.grad"});
+}
+
+TrainStep residual_last(Making make) {
+    return residual(std::move(make), nn::Layout::ChannelsLast);
+}
+
+TrainStep residual_first(Making make) {
+    return residual(std::move(make), nn::Layout::ChannelsFirst);
 }
 
 struct Step {
@@ -193,7 +205,8 @@ const std::map<std::string, Step>& steps() {
         {"feed_forward", {feed_forward, {{"tokens", 32768}, {"width", 768}, {"hidden", 3072}}}},
         {"transformer",
          {transformer, {{"batch", 32}, {"length", 1024}, {"width", 768}, {"heads", 12}, {"hidden", 3072}}}},
-        {"residual", {residual, {{"images", 256}, {"extent", 56}, {"channels", 64}}}},
+        {"residual", {residual_last, {{"images", 256}, {"extent", 56}, {"channels", 64}}}},
+        {"residual_nchw", {residual_first, {{"images", 256}, {"extent", 56}, {"channels", 64}}}},
     };
     return all;
 }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "codegen/cost/known_nests.h"
+#include "codegen/cost/predict_time.h"
 #include "dsl/edit.h"
 #include "schedules/channels_last.h"
 #include "schedules/choices.h"
@@ -19,6 +20,7 @@
 #include "schedules/long_reductions.h"
 #include "schedules/outline_images.h"
 #include "schedules/pick_tilings.h"
+#include "schedules/product_rows.h"
 #include "schedules/redeclare_convolutions.h"
 #include "schedules/repeated_elements.h"
 #include "schedules/scan_rows.h"
@@ -414,9 +416,24 @@ FoundSchedule with_kept_rows(const Redeclared& products, const Target& target) {
     }
 }
 
+/// Rows of products are reduced where their tiles are, if the model of time expects that to be faster.
+FoundSchedule with_rows_of_products(const Redeclared& products, const Target& target) {
+    std::optional<FoundSchedule> of_rest;
+    auto found = with_product_rows(products.outputs, target, [&](const std::vector<Tensor>& rest, const Target& on) {
+        of_rest = with_kept_rows({rest, products.notes}, on);
+        return of_rest->schedule;
+    });
+    FoundSchedule stored = with_kept_rows(products, target);
+    if (!found || codegen::predict_time(found->tree(), target).seconds >=
+                      codegen::predict_time(stored.schedule.tree(), target).seconds)
+        return stored;
+    return {std::move(*found), of_rest ? of_rest->off_units : std::vector<std::string>(),
+            of_rest ? of_rest->reasons : std::vector<std::string>()};
+}
+
 Schedule choose_kernels(const std::vector<Tensor>& outputs, const Target& target) {
-    return with_windows_as_matrices(outputs, target,
-                                    [&](const Redeclared& products) { return with_kept_rows(products, target); });
+    return with_windows_as_matrices(
+        outputs, target, [&](const Redeclared& products) { return with_rows_of_products(products, target); });
 }
 
 }  // namespace

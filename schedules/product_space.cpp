@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "dsl/registers_given.h"
 #include "schedules/whole_tiles.h"
 
 namespace tw::schedules {
@@ -101,8 +102,7 @@ int64_t registers_wanted(const ProductTiles& t, const ProductShape& s) {
 }
 
 int64_t registers_given(const ProductTiles& t, const Target& target) {
-    const int64_t threads = rounded_up(threads_of(t), lanes) * std::max(t.blocks, 1);
-    return std::min<int64_t>(target.max_registers_per_thread, target.registers / threads / 8 * 8);
+    return tw::registers_given(target, threads_of(t), std::max(t.blocks, 1));
 }
 
 int64_t most_blocks(const ProductTiles& t, const Target& target) {

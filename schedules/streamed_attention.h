@@ -1,14 +1,11 @@
 // Schedules of computations in which attention stands: its part is one kernel, in one pass over the keys.
 #pragma once
-#include <functional>
 #include <optional>
 #include <vector>
 
-#include "dsl/schedule.h"
+#include "schedules/composed_parts.h"
 
 namespace tw::schedules {
-
-using ChooseRest = std::function<Schedule(const std::vector<Tensor>& outputs, const Target& target)>;
 
 /// What find_attention() finds, on targets with wgmma and the tensor memory accelerator, by attention_schedule(), and
 /// all else, in front of it and behind, by `choose_rest`: outputs() say the same as those given, under the same names,

@@ -22,8 +22,8 @@ LAYOUTS = ("nhwc", "nchw")
 LAYOUT = {"is": lambda value: value in LAYOUTS, "means": "one of " + ", ".join(LAYOUTS)}
 KIND = {"is": lambda value: value in ("launch", "graph", "operator", "step"),
         "means": '"launch", "graph", "operator" or "step"'}
-STEPS = ("mlp", "feed_forward", "residual", "transformer")
-STEP = {"is": lambda value: value in STEPS, "means": '"mlp", "feed_forward", "residual" or "transformer"'}
+STEPS = ("mlp", "feed_forward", "residual", "residual_nchw", "transformer")
+STEP = {"is": lambda value: value in STEPS, "means": '"mlp", "feed_forward", "residual", "residual_nchw" or "transformer"'}
 VALUES = {"is": lambda value: value in ("f32", "bf16"), "means": '"f32" or "bf16"'}
 PEER = {"is": lambda value: value in ("eager", "compile"), "means": '"eager" or "compile"'}
 OUTLIERS = {"is": lambda value: value in ("none", "rows", "columns"), "means": '"none", "rows" or "columns"'}

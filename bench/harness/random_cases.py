@@ -88,13 +88,13 @@ def train_case(draw):
     in steps of 8, some of them odd; in float64, scores of attention take at most 4 GiB."""
     def width(most):
         return 8 * draw.randint(4, most // 8) - (draw.randint(1, 7) if draw.random() < 0.15 else 0)
-    step = draw.choice(("mlp", "feed_forward", "residual", "transformer"))
+    step = draw.choice(("mlp", "feed_forward", "residual", "residual_nchw", "transformer"))
     if step == "mlp":
         sizes = {"batch": int(2 ** draw.uniform(3, 12)), "inputs": width(2048), "hidden": width(2048),
                  "classes": draw.randint(2, 1000)}
     elif step == "feed_forward":
         sizes = {"tokens": int(2 ** draw.uniform(6, 15)), "width": width(1536), "hidden": width(6144)}
-    elif step == "residual":
+    elif step in ("residual", "residual_nchw"):
         extent, channels = draw.randint(4, 64), 8 * draw.randint(2, 48)
         sizes = {"extent": extent, "channels": channels}
         sizes["images"] = int(2 ** draw.uniform(0, math.log2(max(1, min(256, (1 << 26) // (extent**2 * channels))))))

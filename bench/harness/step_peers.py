@@ -14,7 +14,7 @@ LOOSEST = 1.5  # times the error of PyTorch's own step
 # Where a value is as near to a kink as its rounding, the adjoint passes on one side and not on the other: in f32 some
 # 1e-6 of all elements, which moves sums of n of them by sqrt(1e-6 n) of sqrt(n).
 # (One flip of 6.4 million moves the gradient of an MLP's bias by 3e-4 to 7e-4; sums in one run of 1880 terms flip 0 to 2.)
-KINKS = {("mlp", "f32"): 1e-3, ("residual", "f32"): 1e-3}
+KINKS = {("mlp", "f32"): 1e-3, ("residual", "f32"): 1e-3, ("residual_nchw", "f32"): 1e-3}
 UPDATE = 1e-3  # of an optimizer in f32 beside its formula, relative to what it changes, of parameters as large as 1
 ROUNDINGS = {"f32": 1e-5, "bf16": 2.0**-8}  # which is no error of either side: relative, of a tensor as a whole
 
@@ -89,31 +89,34 @@ def squared_error(module, data):
 
 STEPS = {"mlp": (mlp, cross_entropy, momentum), "feed_forward": (FeedForward, squared_error, adamw),
          "transformer": (Transformer, squared_error, adamw),
-         "residual": (Residual, squared_error, momentum)}
+         "residual": (Residual, squared_error, momentum),
+         "residual_nchw": (Residual, squared_error, momentum)}
+CHANNELS_FIRST = ("residual_nchw",)  # steps whose images ours have channels first, too
 
 
-def channels_first(tensor):
-    """Ours have channels last."""
-    return tensor.permute(0, 3, 1, 2) if tensor.dim() == 4 else tensor
+def channels_first(name, tensor):
+    """As PyTorch has them, of ours."""
+    return tensor if name in CHANNELS_FIRST or tensor.dim() != 4 else tensor.permute(0, 3, 1, 2)
 
 
-def channels_last(tensor):
-    return tensor.permute(0, 2, 3, 1) if tensor.dim() == 4 else tensor
+def as_ours(name, tensor):
+    return tensor if name in CHANNELS_FIRST or tensor.dim() != 4 else tensor.permute(0, 2, 3, 1)
 
 
 class Step:
     """One that trains `module` on the tensors called `before`, in the type `wide`, or with values of bf16."""
 
     def __init__(self, name, sizes, before, wide=torch.float32, values="f32"):
+        self.name = name
         make, self.loss_of, optimizer = STEPS[name]
         self.module = make(sizes).to(bursts.DEVICE, wide).train()
         known = dict(self.module.named_parameters())
         with torch.no_grad():
             for key, parameter in known.items():
-                parameter.copy_(channels_first(before[key]))
-        if any(tensor.dim() == 4 for tensor in before.values()):
+                parameter.copy_(channels_first(name, before[key]))
+        if name not in CHANNELS_FIRST and any(tensor.dim() == 4 for tensor in before.values()):
             self.module.to(memory_format=torch.channels_last)
-        self.data = {key: channels_first(tensor.long() if key == "labels" else tensor.to(wide))
+        self.data = {key: channels_first(name, tensor.long() if key == "labels" else tensor.to(wide))
                      for key, tensor in before.items() if key not in known and key not in moments_of(known)}
         self.wants_x = "goal" in self.data  # a block in the middle of a network
         self.data["x"].requires_grad_(self.wants_x)
@@ -136,14 +139,14 @@ class Step:
 
     def after(self):
         """What one run has made, by the names of ours."""
-        made = {key: channels_last(parameter.detach()) for key, parameter in self.module.named_parameters()}
+        made = {key: as_ours(self.name, parameter.detach()) for key, parameter in self.module.named_parameters()}
         made["loss"] = self.loss.detach()
         if isinstance(self.optimizer, torch.optim.AdamW):
             for key, parameter in self.module.named_parameters():
                 state = self.optimizer.state[parameter]
                 made |= zip(moments_of([key]), (state["exp_avg"], state["exp_avg_sq"]))
         if self.wants_x:
-            made["x.grad"] = channels_last(self.data["x"].grad)
+            made["x.grad"] = as_ours(self.name, self.data["x"].grad)
         return made
 
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "codegen/cost/lane_values.h"
 #include "codegen/cost/warp_run.h"
@@ -50,14 +53,41 @@ double bytes_declared(const ThreadDeclare& declared) {
     return bytes;
 }
 
-/// Of the arrays that a thread has at once, where it has most: each until the end of the block that it stands in.
-double most_bytes(const ThreadStmt& stmt) {
-    double declared = 0, most = 0;
-    for (const ThreadStmt& kid : children(stmt)) {
-        if (auto array = kid.as<ThreadDeclare>()) declared += bytes_declared(*array);
-        most = std::max(most, declared + most_bytes(kid));
+/// Arrays that a statement touches, and the bytes of those that it declares inside and has at once, where it has most:
+/// each array while its block uses it, from the first statement that does to the last. Where one begins as others end,
+/// elements take each other's place.
+struct HeldArrays {
+    std::set<const BufferNode*> touched;
+    double most = 0;
+};
+
+HeldArrays held_arrays(const ThreadStmt& stmt) {
+    HeldArrays result;
+    for (const MemoryAccess& access : memory_accesses(stmt)) result.touched.insert(access.place.buffer.get());
+    const std::vector<ThreadStmt> kids = children(stmt);
+    std::vector<double> inside;
+    std::map<const BufferNode*, std::pair<size_t, size_t>> lives;  // the first and the last statement
+    for (const ThreadStmt& kid : kids) {
+        HeldArrays held = held_arrays(kid);
+        for (const BufferNode* array : held.touched)
+            lives.try_emplace(array, inside.size(), inside.size()).first->second.second = inside.size();
+        inside.push_back(held.most);
+        result.touched.merge(held.touched);
     }
-    return most;
+    std::vector<double> before(kids.size()), behind(kids.size());
+    for (const ThreadStmt& kid : kids) {
+        const ThreadDeclare* array = kid.as<ThreadDeclare>();
+        const auto life = array ? lives.find(array->buffer.get()) : lives.end();
+        if (life == lives.end()) continue;
+        const auto [first, last] = life->second;
+        for (size_t n = first; n <= last; ++n) {
+            if (n > first || first == last) before[n] += bytes_declared(*array);
+            if (n < last || first == last) behind[n] += bytes_declared(*array);
+        }
+    }
+    for (size_t n = 0; n < kids.size(); ++n)
+        result.most = std::max(result.most, std::max(before[n], behind[n]) + inside[n]);
+    return result;
 }
 
 /// 0: no warps have roles.
@@ -94,7 +124,7 @@ KernelWork count_work(const ThreadKernel& kernel, const Target& target) {
     for (const Expr& extent : kernel.grid)
         if (extent.defined()) result.blocks *= static_cast<double>(most_of(extent));
     result.statements = written_out(kernel.body);
-    result.registers = most_bytes(kernel.body) / 4 + own_registers;
+    result.registers = held_arrays(kernel.body).most / 4 + own_registers;
     result.resident = resident_blocks(kernel, target, result.registers);
     result.warps = (kernel.threads + kernel.producer_threads + warp_lanes - 1) / warp_lanes;
     result.turns = turns_of(kernel);

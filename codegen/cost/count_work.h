@@ -16,7 +16,7 @@ struct KernelWork {
     double blocks = 1;
     double resident = 1;    ///< blocks that a multiprocessor runs at once: about, as registers are guessed
     int warps = 1;          ///< of a block
-    double registers = 0;   ///< of a thread, that its arrays take: about, as none takes the place of another
+    double registers = 0;   ///< of a thread, that its arrays take, and what it has beside them: about
     double statements = 0;  ///< of its text, where loops that are unrolled are written out
     BlockWork of_block;
     double of_busiest_warp = 0;  ///< instructions of the warp that issues most

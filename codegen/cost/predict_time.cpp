@@ -10,7 +10,7 @@
 namespace tw::codegen {
 namespace {
 
-constexpr double kept_registers = 320;  // of a thread's arrays, as they are counted, that do not spill
+constexpr double kept_registers = 240;  // of a thread, as they are counted, that do not spill
 constexpr double of_first_trips = 0.5;  // that no other block hides
 constexpr double beside = 0.1;          // of what is not the longest: as much of it is not hidden,
 constexpr double of_few_rounds = 0.2;   // and so much more where blocks begin, and wait, together
@@ -99,8 +99,7 @@ double Prediction::statements() const {
     return all;
 }
 
-Prediction predict_time(const Tree& tree, const Target& target, const DeviceSpeeds& speeds,
-                        const CiteStep& cite) {
+Prediction predict_time(const Tree& tree, const Target& target, const DeviceSpeeds& speeds, const CiteStep& cite) {
     Prediction result;
     for (const CountedKernel& kernel : counted_kernels(tree, target, cite)) {
         result.kernels.push_back(predict_kernel(kernel.name, kernel.work, target, speeds));

@@ -47,7 +47,7 @@ TEST_P(GoldenSteps, AreWhatReviewersHaveRead) {
 INSTANTIATE_TEST_SUITE_P(Train, GoldenSteps,
                          testing::Values(GoldenStep{"mlp", f32}, GoldenStep{"mlp", bf16},
                                          GoldenStep{"feed_forward", bf16}, GoldenStep{"transformer", bf16},
-                                         GoldenStep{"residual", bf16}),
+                                         GoldenStep{"residual", bf16}, GoldenStep{"residual_nchw", bf16}),
                          [](const auto& step) {
                              return fmt::format("{}_{}", step.param.name, name_of(step.param.values));
                          });
@@ -64,7 +64,7 @@ TEST(TrainSteps, PlansAreThoseOfStepsThatRun) {
 
 TEST(TrainSteps, RefuseWhatTheyHaveNot) {
     EXPECT_ERROR(plan_train_step({.step = "conv"}, device(), hopper()),
-                 "no step named 'conv'; there are [feed_forward, mlp, residual, transformer]");
+                 "no step named 'conv'; there are [feed_forward, mlp, residual, residual_nchw, transformer]");
     EXPECT_ERROR(plan_train_step({.step = "mlp", .sizes = {{"heads", 2}}}, device(), hopper()),
                  "the step 'mlp' has no size 'heads'; it has");
 }

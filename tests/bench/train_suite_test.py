@@ -13,6 +13,7 @@ from harness.train_suite import name_of
 SMALL = {"mlp": {"batch": 8, "inputs": 5, "hidden": 6, "classes": 3},
          "feed_forward": {"tokens": 32, "width": 16, "hidden": 24},
          "residual": {"images": 2, "extent": 4, "channels": 8},
+         "residual_nchw": {"images": 2, "extent": 4, "channels": 8},
          "transformer": {"batch": 2, "length": 8, "width": 16, "heads": 2, "hidden": 32}}
 
 
@@ -100,7 +101,7 @@ class Train(unittest.TestCase):
     def test_cases_are_checked(self):
         for case in [*read_cases("train", default_file("train")), *read_cases("train", default_file("train-branches"))]:
             self.assertIn(case["step"], SMALL)
-        with self.assertRaisesRegex(CaseError, '"step" is "lstm", not "mlp", "feed_forward", "residual" or "transformer"'):
+        with self.assertRaisesRegex(CaseError, '"step" is "lstm", not "mlp", "feed_forward", "residual", "residual_nchw" or "transformer"'):
             checked("train", '{"step": "lstm"}', "line")
         self.assertEqual(name_of({"step": "mlp", "sizes": {"batch": 64}, "values": "bf16"}), "mlp_batch64_bf16")
         self.assertEqual(name_of({"step": "mlp", "branches": False}), "mlp_f32_chain")

@@ -1,0 +1,100 @@
+// Reductions along the rows of products, made in their tiles' registers.
+#include "schedules/product_rows.h"
+
+#include <gmock/gmock.h>
+
+#include "schedules/choose.h"
+#include "tests/schedules/expect_right.h"
+#include "verify/random.h"
+
+namespace tw::schedules {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+enum class OfRows { Softmax, Largest, Weighted, Several, Nearest };
+
+struct RowsCase {
+    OfRows of;
+    int64_t m, n, k;
+    Type operand = bf16;
+    bool turned_a = false, turned_b = true, rounded = false, biased = false, beside = false;
+};
+
+RowsCase random_rows(fuzz::Random& random, OfRows of) {
+    RowsCase c{.of = of, .m = random.between(16, 300), .n = random.between(16, 300), .k = 8 * random.between(2, 16)};
+    c.operand = random.pick(std::vector<Type>{bf16, f16});
+    c.turned_a = random.chance(0.3), c.turned_b = random.chance(0.7);
+    if (c.turned_a) c.m = (c.m + 7) / 8 * 8;
+    if (!c.turned_b) c.n = (c.n + 7) / 8 * 8;
+    c.rounded = random.chance(0.4), c.biased = random.chance(0.5), c.beside = random.chance(0.5);
+    return c;
+}
+
+std::vector<Tensor> declared(const RowsCase& c) {
+    const Tensor a = c.turned_a ? input("a", c.operand, {c.k, c.m}) : input("a", c.operand, {c.m, c.k}),
+                 b = c.turned_b ? input("b", c.operand, {c.n, c.k}) : input("b", c.operand, {c.k, c.n}),
+                 bias = input("bias", f32, {c.n}), weights = input("weights", c.operand, {c.m, c.n}),
+                 label = input("label", i32, {c.m});
+    const Axis k = reduce_axis("k", c.k);
+    auto axis = [&](const char* name) { return reduce_axis(name, c.n); };
+    const Tensor product = compute("product", {c.m, c.n}, [&](Expr i, Expr j) {
+        Expr z = sum(cast(f32, c.turned_a ? a(k, i) : a(i, k)) * cast(f32, c.turned_b ? b(j, k) : b(k, j)), k) * 0.1;
+        return c.rounded ? cast(f32, cast(bf16, z)) : z;
+    });
+    Tensor z = product;
+    if (c.biased) z = compute("z", {c.m, c.n}, [&](Expr i, Expr j) { return product(i, j) + bias(j); });
+    const Axis j = axis("j"), j2 = axis("j2"), j3 = axis("j3");
+    auto largest = [&](const char* name) {
+        return compute(name, {c.m}, [&](Expr i) { return reduce_max(z(i, j), j); });
+    };
+    switch (c.of) {
+        case OfRows::Softmax: {
+            const Tensor top = largest("top");
+            return {compute("loss", {c.m}, [&](Expr i) {
+                Expr loss = log(sum(exp(z(i, j2) - top(i)), j2)) + top(i);
+                return c.beside ? loss - product(i, cast(i64, label(i))) : loss;
+            })};
+        }
+        case OfRows::Largest: return {largest("top")};
+        case OfRows::Weighted:
+            return {compute("y", {c.m}, [&](Expr i) { return sum(z(i, j) * cast(f32, weights(i, j)), j); })};
+        case OfRows::Several:
+            return {largest("top"), compute("norm", {c.m}, [&](Expr i) { return sqrt(sum(z(i, j2) * z(i, j2), j2)); }),
+                    compute("mean", {c.m}, [&](Expr i) { return sum(max(z(i, j3), 0.0), j3) / double(c.n); })};
+        case OfRows::Nearest:
+            auto best = compute_tuple("best", {c.m},
+                                      [&](const std::vector<Expr>& i) { return argmax(z(i[0], j), j); });
+            return {best[1]};
+    }
+    return {};
+}
+
+std::optional<Schedule> with_rows(const std::vector<Tensor>& outputs) {
+    return with_product_rows(outputs, target("sm_90a"), [](const std::vector<Tensor>& rest, const Target& target) {
+        return choose_schedule(rest, target);
+    });
+}
+
+class ProductRows : public testing::TestWithParam<OfRows> {};
+
+// Random extents, types, layouts and what lies between: found, without memory for the product, and right.
+TEST_P(ProductRows, AreMadeInRegisters) {
+    fuzz::Random random(std::random_device{}());
+    const RowsCase c = random_rows(random, GetParam());
+    SCOPED_TRACE(fmt::format("{}x{}x{} turned {} {} rounded {} biased {} beside {}", c.m, c.n, c.k, c.turned_a,
+                             c.turned_b, c.rounded, c.biased, c.beside));
+    const auto s = with_rows(declared(c));
+    ASSERT_TRUE(s);
+    EXPECT_THAT(build(*s).explain(), HasSubstr("of the product 'product' in registers"));
+    EXPECT_THAT(build(*s).cuda(), Not(HasSubstr("* __restrict__ product,")));
+    expect_right(*s);
+}
+
+INSTANTIATE_TEST_SUITE_P(Random, ProductRows,
+                         testing::Values(OfRows::Softmax, OfRows::Largest, OfRows::Weighted, OfRows::Several,
+                                         OfRows::Nearest));
+
+}  // namespace
+}  // namespace tw::schedules
