@@ -200,6 +200,7 @@ TEST(ScatteredRows, UpdatesOfAWarpAreNeighbours) {
 TEST(ScatteredRows, FindTheirTermsByTheFewestInstructions) {
     EXPECT_EQ(scattered_way(608, 43008, 512), ScatteredWay::Listed);
     EXPECT_EQ(scattered_way(3264, 12344, 376), ScatteredWay::Listed);
+    EXPECT_EQ(scattered_way(1320, 42304, 1048), ScatteredWay::Listed);  // rows are stored meanwhile: 53 of 71 us
     EXPECT_EQ(scattered_way(20833, 66, 165), ScatteredWay::Sorted);  // 300 terms of a row, one behind the other
     EXPECT_EQ(scattered_way(120, 30976, 6080), ScatteredWay::Searched);
     EXPECT_EQ(scattered_way(1, 65536, 65536), ScatteredWay::Searched);
