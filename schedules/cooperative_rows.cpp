@@ -1,6 +1,7 @@
 #include "schedules/cooperative_rows.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <set>
 
@@ -213,10 +214,19 @@ std::set<int> made_of_kept(const Schedule& s, const std::vector<Stage>& stages,
     return found;
 }
 
+/// Threads of a row that keep the device busy where rows are few.
+int64_t threads_wanted(const Schedule& s, const std::vector<Loop>& loops, size_t rank) {
+    constexpr int64_t of_multiprocessor = 512;
+    int64_t count = 1;
+    for (size_t d = 0; d < rank; ++d) count *= as_constant(s.extent(loops[d])).value_or(1 << 20);
+    const int64_t each = s.target().multiprocessors * of_multiprocessor / std::max<int64_t>(count, 1);
+    return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(each, 1))));
+}
+
 /// Rows that no thread keeps leave room for more elements in flight, and what their threads combine takes less time if
-/// there are fewer of them; most where combining divides.
+/// there are fewer of them; most where combining divides. Of few rows, `wanted` threads share each.
 RowThreads fewer_threads(const Schedule& s, const std::vector<Stage>& stages, const RowThreads& given, bool kept,
-                         bool divides) {
+                         bool divides, int64_t wanted) {
     RowThreads shape = given;
     const int64_t columns = columns_of(s, stages);
     if (columns == 0 || given.in_shared > 0 || (!divides && !given.keep)) return shape;
@@ -224,8 +234,9 @@ RowThreads fewer_threads(const Schedule& s, const std::vector<Stage>& stages, co
     // What lanes read side by side is whole sectors, however narrow each one's part is.
     constexpr int64_t lanes = 32, least_vectors = 4, least_elements = 16;
     const int64_t least_of_means = std::max(least_vectors, least_elements / given.neighbours);
-    const int64_t least = kept ? divides ? lanes : given.threads : divides ? least_of_means : lanes;
-    if (divides) shape.threads = std::min<int64_t>(shape.threads, 256);
+    const int64_t by_rule = kept ? divides ? lanes : given.threads : divides ? least_of_means : lanes;
+    const int64_t least = std::max(by_rule, std::min(wanted, given.threads));
+    if (divides) shape.threads = std::min(shape.threads, std::max<int64_t>(wanted, 256));
     while (shape.threads > least && shape.threads / 2 * each >= columns) shape.threads /= 2;
     if (shape.threads < given.threads) shape.rows = std::max<int64_t>(given.rows, 128 / shape.threads);
     return shape;
@@ -298,7 +309,8 @@ RowThreads schedule_cooperative_rows(Schedule& s, const std::vector<Tensor>& res
                           return stage.id != last.id && along_columns.contains(stage.id) && s.readers(stage).size() > 1;
                       });
     const std::vector<Stage> dividing = dividing_stages(s, stages);
-    const RowThreads shape = fewer_threads(s, stages, given, kept, !dividing.empty());
+    const RowThreads shape =
+        fewer_threads(s, stages, given, kept, !dividing.empty(), threads_wanted(s, s.data_loops(last), rank));
     std::map<int, Parts> parts;
     for (const Stage& stage : dividing) parts.emplace(stage.id, in_parts(s, stage, shape));
     const auto stored_columns =
