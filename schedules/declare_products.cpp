@@ -10,6 +10,7 @@
 #include "schedules/scaled_blocks.h"
 #include "schedules/self_products.h"
 #include "schedules/short_sums.h"
+#include "schedules/strided_terms.h"
 #include "schedules/turned_views.h"
 
 namespace tw::schedules {
@@ -21,6 +22,7 @@ Redeclared declare_products(const std::vector<Tensor>& outputs, const Target& ta
         result.outputs = declared.outputs;
         result.notes.insert(result.notes.end(), declared.notes.begin(), declared.notes.end());
     };
+    take(strided_terms(result.outputs));
     take(short_sums(result.outputs));
     take(factors_in_pairs(result.outputs));
     take(scaled_blocks(result.outputs, target));
