@@ -192,8 +192,16 @@ struct Printer {
         return {fmt::format("exchange({}, {})", print(n.a).text, n.lane_bits), Primary};
     }
     Text operator()(const Reduce& n) const {
-        std::string axes = list(n.axes);
-        if (n.axes.size() > 1) axes = "{" + axes + "}";
+        std::string axes;
+        bool is_bounded = false;  // where the element says how far
+        for (const Expr& axis : n.axes) {
+            const Variable* variable = axis.as<Variable>();
+            const bool bounded = variable && variable->extent.defined() && !as_constant(variable->extent);
+            axes += (axes.empty() ? "" : ", ") + print(axis).text;
+            if (bounded) axes += " < " + at_least(variable->extent, AddLevel);
+            is_bounded = is_bounded || bounded;
+        }
+        if (n.axes.size() > 1 || is_bounded) axes = "{" + axes + "}";
         std::string head = fmt::format("{}_{}", n.reducer->name, axes);
         if (n.values.size() == 1) return {head + " " + at_least(n.values[0], MulLevel), ReduceLevel};
         return {fmt::format("{}({}).{}", head, list(n.values), n.component), Primary};
