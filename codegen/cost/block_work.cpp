@@ -4,6 +4,7 @@ namespace tw::codegen {
 
 BlockWork& BlockWork::operator+=(const BlockWork& other) {
     instructions += other.instructions;
+    waits += other.waits;
     special += other.special;
     doubles += other.doubles;
     wavefronts += other.wavefronts;
@@ -13,8 +14,8 @@ BlockWork& BlockWork::operator+=(const BlockWork& other) {
     return *this;
 }
 BlockWork operator*(double times, BlockWork work) {
-    for (double* number : {&work.instructions, &work.special, &work.doubles, &work.wavefronts, &work.unit_cycles,
-                           &work.round_trips, &work.barriers})
+    for (double* number : {&work.instructions, &work.waits, &work.special, &work.doubles, &work.wavefronts,
+                           &work.unit_cycles, &work.round_trips, &work.barriers})
         *number *= times;
     return work;
 }

@@ -134,7 +134,7 @@ KernelWork count_work(const ThreadKernel& kernel, const Target& target) {
         WarpCounts one = run_warp(kernel, target, kind.warp, result.resident * result.warps);
         trips = std::max(trips, one.work.round_trips);
         barriers = std::max(barriers, one.work.barriers);
-        result.of_busiest_warp = std::max(result.of_busiest_warp, one.work.instructions);
+        result.of_busiest_warp = std::max(result.of_busiest_warp, one.work.waits);
         all += kind.count * one;
     }
     result.of_block = all.work;

@@ -19,7 +19,7 @@ struct KernelWork {
     double registers = 0;   ///< of a thread, that its arrays take, and what it has beside them: about
     double statements = 0;  ///< of its text, where loops that are unrolled are written out
     BlockWork of_block;
-    double of_busiest_warp = 0;  ///< instructions of the warp that issues most
+    double of_busiest_warp = 0;  ///< waits of the warp that has most
     int turns = 0;               ///< groups of warps that make results of tensor cores in turn; 0: no roles
     double l2_bytes = 0;         ///< sectors that pass the second cache, read and written, of all blocks
     double memory_bytes = 0;     ///< the same, of each array at most its size

@@ -54,8 +54,9 @@ KernelPrediction predict_kernel(const std::string& name, const KernelWork& work,
     const double slots = target.multiprocessors * work.resident;
     const double busiest = std::ceil(work.blocks / target.multiprocessors);  // blocks of one multiprocessor
     // A few warps do not issue as fast: each waits for its own results.
-    const double issued =
-        std::min(speeds.instructions, std::min(work.resident, busiest) * work.warps / speeds.warp_latency);
+    const double warps = std::min(work.resident, busiest) * work.warps,
+                 cycles_issued =
+                     std::max(block.instructions / speeds.instructions, block.waits * speeds.warp_latency / warps);
     // Where tensor cores work for roles, a warp makes results when the unit is done with them: what others do then are
     // groups in turn, and other blocks.
     const double actors = std::max(work.turns, 1) * std::min(work.resident, std::max(busiest, 1.0));
@@ -76,7 +77,7 @@ KernelPrediction predict_kernel(const std::string& name, const KernelWork& work,
              Share{(work.l2_bytes + spilled) / speeds.l2_bytes, spilled > 0 ? "spilled registers" : "second cache"},
              Share{work.atomics / speeds.atomics, "atomic updates"}},
             is_shorter),
-        std::max({Share{cycles(block.instructions / issued), "instructions"},
+        std::max({Share{cycles(cycles_issued), "instructions"},
                   Share{cycles(block.special / speeds.specials), "special functions"},
                   Share{cycles(block.doubles / speeds.doubles), "f64"},
                   Share{cycles(block.wavefronts / speeds.wavefronts), "shared memory and first cache"},

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "codegen/cost/device_speeds.h"
+#include "codegen/cost/known_numbers.h"
 #include "codegen/cost/lane_values.h"
 #include "codegen/cost/loop_traits.h"
 #include "codegen/cost/operation_costs.h"
@@ -29,7 +30,14 @@ constexpr int64_t unrolled_whole = 16;     // iterations that a compiler unrolls
 constexpr double loads_ahead = 4;          // iterations whose loads a compiler puts side by side
 constexpr double share_by_warps = 0.62;    // of these, that mma.sync reaches
 
+constexpr double least_of_many = 32, wait_of_many = 0.6;  // results of a thread, of which each waits so much
 constexpr double more_at_first = 2;  // as many instructions: then masks leave out what is in the middle
+
+bool is_of_many(const BufferNode& registers) {
+    double elements = 1;
+    for (const Expr& extent : registers.shape) elements *= static_cast<double>(most_of(extent));
+    return elements >= least_of_many;
+}
 
 /// One warp of the kernel's middle block, or of the first of two, as the last one may be masked.
 class WarpRun {
@@ -72,8 +80,7 @@ private:
     }
     void run(const OneOf<ThreadComment, ThreadDeclare, ThreadAccess> auto&) {}
     void run(const ThreadLet& let) {
-        is_known(let.value) ? (void)known_values_.insert(let.variable.id())
-                            : (void)known_values_.erase(let.variable.id());
+        known_.define(let.variable, let.value);
         compute(let.value);
         if (auto value = evaluate_lanes(let.value, scope_))
             scope_[let.variable.id()] = *value;
@@ -196,9 +203,12 @@ private:
     }
 
     void run(const ThreadStore& store) {
+        side_by_side_ =
+            written_out_ > 0 && store.to.buffer->memory == Memory::Registers && is_of_many(*store.to.buffer);
         compute(store.value);
+        side_by_side_ = false;
         if (store.to.buffer->memory == Memory::Registers) {
-            is_known(store.value) ? (void)known_registers_.insert(store.to.buffer.get()) : forget(store.to);
+            known_.store(store.to.buffer.get(), store.value);
             return;
         }
         access(store.to, 1, store.atomic ? Way::Combines : Way::Writes);
@@ -338,25 +348,15 @@ private:
     /// What was read is used: what is read from here on begins its own way to memory.
     void end_trip() { counts_.work.round_trips += std::exchange(trip_, 0); }
 
-    /// Whether a compiler computes it, as nothing but constants is in it, and registers that hold such: counts of a
-    /// loop that is unrolled, say.
-    bool is_known(const Expr& expr) const {
-        if (as_constant(expr) || expr.as<FloatConstant>()) return true;
-        if (expr.as<Variable>()) return known_values_.contains(expr.id());
-        if (const Load* load = expr.as<Load>()) return known_registers_.contains(load->buffer.get());
-        if (const Unary* node = expr.as<Unary>()) return is_known(node->a);
-        if (const Binary* node = expr.as<Binary>()) return is_known(node->a) && is_known(node->b);
-        if (const Cast* node = expr.as<Cast>()) return is_known(node->a);
-        const Select* select = expr.as<Select>();
-        return select && is_known(select->condition) && is_known(select->yes) && is_known(select->no);
+    void forget(const Access& place) { known_.forget(place.buffer.get()); }
+    void issue(double instructions) {
+        counts_.work.instructions += instructions;
+        counts_.work.waits += instructions * (side_by_side_ ? wait_of_many : 1);
     }
-    void forget(const Access& place) { known_registers_.erase(place.buffer.get()); }
-
-    void issue(double instructions) { counts_.work.instructions += instructions; }
 
     /// Arithmetic of an expression, and the elements that it reads.
     void compute(const Expr& expr) {
-        if (is_known(expr)) return;
+        if (known_.holds(expr)) return;
         if (const Load* load = expr.as<Load>()) return access({load->buffer, load->indices}, 1, Way::Reads);
         if (const Select* select = expr.as<Select>()) return compute_chosen(*select);
         if (const Unary* node = expr.as<Unary>()) {
@@ -405,7 +405,7 @@ private:
     }
 
     void compute_binary(const Binary& node) {
-        const bool divides = (node.op == BinaryOp::Div || node.op == BinaryOp::Mod) && !is_known(node.b);
+        const bool divides = (node.op == BinaryOp::Div || node.op == BinaryOp::Mod) && !known_.holds(node.b);
         if (!is_float(node.a.type())) return issue(divides ? 5 : 1);
         arithmetic(node.a.type(), divides ? 8 : 1);
         if (divides) counts_.work.special += 1;
@@ -428,11 +428,11 @@ private:
     bool awaits_copies_ = false;  // has asked for what arrives while it goes on
     double trip_ = 0;             // under way, for what it has read
     FirstCache first_cache_;
-    HeldReads held_;       // of shared memory
-    int written_out_ = 0;  // loops around that are
+    HeldReads held_;             // of shared memory
+    int written_out_ = 0;        // loops around that are
+    bool side_by_side_ = false;  // what is computed is one of many results, none of which waits for another
     std::map<const ThreadLoop*, LoopTraits> traits_;
-    std::set<const ExprNode*> known_values_;  // variables, and register arrays, see is_known
-    std::set<const BufferNode*> known_registers_;
+    KnownNumbers known_;
 };
 
 }  // namespace
