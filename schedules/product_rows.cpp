@@ -186,7 +186,8 @@ public:
             for (const RowOperation& row : part_.rows) parts.push_back(parts_of({row}).front());
         const auto unit = unit_product(part_.product);
         schedule_tensor_product(s_, part_.product, unit->a, unit->b, tiles_);
-        const Loop tile = s_.all_loops(part_.product)[2];
+        const size_t ranks = tiles_.cluster > 1 ? 1 : 0;
+        const Loop tile = s_.all_loops(part_.product)[2 + ranks];  // below raster groups, columns and rows
         for (const Stage& each : parts) make_of_tile(each, tile);
         s_.set_memory(part_.product, Memory::Registers);
         if (in_a_chain)
@@ -258,27 +259,35 @@ Schedule schedule_rows_of_tiles(const ProductRows& part, const WarpgroupTiles& t
 }
 
 /// As many stages as shared memory has, in ping-pong where a group's sums leave room for it.
-WarpgroupTiles tiles_of_width(int64_t columns, Type operand, const Target& target) {
+WarpgroupTiles tiles_of_width(int64_t columns, int cluster, Type operand, const Target& target) {
     constexpr int64_t reserved = 4 << 10, rows = 128, bytes_of_line = 128, most_stages = 8, most_in_turns = 192;
     const int64_t stages = (target.shared_bytes - reserved) / ((rows + columns) * bytes_of_line);
     const bool in_turns = columns <= most_in_turns;
     return {.block_m = rows,
-            .block_n = static_cast<int>(columns),
-            .block_k = static_cast<int>(bytes_of_line / bytes_of(operand)),
+            .block_n = columns,
+            .block_k = bytes_of_line / bytes_of(operand),
             .warpgroups = in_turns ? 1 : 2,
+            .cluster = cluster,
             .ping_pong = in_turns ? 2 : 1,
             .stages = static_cast<int>(std::clamp<int64_t>(stages, 2, most_stages)),
             .stage_result = false,
             .raster_group = 16};
 }
 
-/// Those that are not a third wider than the product.
+/// Those that are not much wider than the product, by themselves and in pairs that share columns: a few that are fast
+/// for the product alone.
 std::vector<WarpgroupTiles> tiles_of_rows(const TensorProductShape& shape, const Target& target) {
+    constexpr size_t most_tried = 4;
     const int64_t width = rounded_up(shape.n, 8);
+    std::vector<int64_t> widths{64};
+    if (width < widths[0]) widths.push_back(width);
+    for (const int64_t columns : {96, 128, 160, 192, 256})
+        if (columns < width + 32) widths.push_back(columns);
     std::vector<WarpgroupTiles> found;
-    if (width < 64) found.push_back(tiles_of_width(width, shape.operand, target));
-    for (const int64_t columns : {64, 96, 128, 160, 192, 256})
-        if (columns == 64 || columns < width + 32) found.push_back(tiles_of_width(columns, shape.operand, target));
+    for (const int cluster : {1, 2})
+        for (const int64_t columns : widths) found.push_back(tiles_of_width(columns, cluster, shape.operand, target));
+    std::ranges::sort(found, {}, [&](const WarpgroupTiles& tiles) { return predicted_cycles(tiles, shape, target); });
+    found.resize(std::min(found.size(), most_tried));
     return found;
 }
 

@@ -1,6 +1,7 @@
 // open_device, the null device, the emulated device.
 #include <cmath>
 
+#include "dsl/registers_given.h"
 #include "runtime/driver/arch.h"
 #include "runtime/driver/emulated_device.h"
 #include "runtime/driver/timer.h"
@@ -46,6 +47,15 @@ TEST(Targets, OfADeviceHaveWhatIsThere) {
         EXPECT_EQ(arch_of(known.compute_major, known.compute_minor).substr(0, 5), known.arch.substr(0, 5));
         EXPECT_GT(known.shared_bytes_per_multiprocessor, known.shared_bytes);
     }
+}
+
+/// As ptxas counts what __launch_bounds__(96, 3) leaves: 168 registers, and what has more spills.
+TEST(Targets, GiveRegistersToWholeWarpsOfEachScheduler) {
+    const Target hopper = target("sm_90a");
+    EXPECT_EQ(registers_given(hopper, 96, 3), 168);
+    EXPECT_EQ(registers_given(hopper, 256, 2), 128);
+    EXPECT_EQ(registers_given(hopper, 128, 1), 255);
+    EXPECT_EQ(registers_given(hopper, 1000, 1), 64);
 }
 
 TEST(Targets, SayWhatTheyHave) {

@@ -169,7 +169,7 @@ TEST(PredictTime, IsNearWhatProductsByThreadsTake) {
         });
     for (auto& [name, tilings] : all)
         std::erase_if(tilings, [](const schedules::MeasuredTiling& one) { return one.predicted == 0; });
-    schedules::expect_near_times(all, 24, 1.35, 2.1);
+    schedules::expect_near_times(all, 24, 1.25, 1.8);
 }
 
 TEST(PredictTime, ShowsLongResultsOfTensorCores) {
@@ -181,15 +181,30 @@ TEST(PredictTime, ShowsLongResultsOfTensorCores) {
     EXPECT_EQ(predict_time(plain.tree(), plain.target()).kernels[0].bound, "tensor cores");
 }
 
+/// Arrays that one step leaves behind have no registers in the next: those of scores, and what is made of them.
+TEST(PredictTime, ArraysHaveRegistersWhileTheyAreUsed) {
+    const Schedule s = scheduled("attention_gradients_bf16_2x16x4096x128");
+    for (const codegen::KernelPrediction& kernel : predict_time(s.tree(), s.target()).kernels)
+        EXPECT_NE(kernel.bound, "spilled registers") << kernel.name << ": " << kernel.work.registers;
+}
+
 TEST(ChooseByModel, TakesWhatTheRuleDoesNotWhereThatIsFarFromMemory) {
-    const Schedule s = scheduled("moments_200x2049_bf16_automatic");
-    EXPECT_THAT(s.explain(), HasSubstr("by the model of time, not as by rule: moments."));
+    const int64_t bodies = 1024;
+    const Tensor p = input("p", f32, {bodies, 3}), m = input("m", f32, {bodies});
+    const Axis j = reduce_axis("j", bodies);
+    const Tensor pull = compute("pull", {bodies, 3}, [&](Expr i, Expr d) {
+        Expr x = p(j, 0) - p(i, 0), y = p(j, 1) - p(i, 1), z = p(j, 2) - p(i, 2);
+        Expr near = rsqrt(x * x + y * y + z * z + 1e-3);
+        return sum(m(j) * (p(j, d) - p(i, d)) * near * near * near, j);
+    });
+    const Schedule s = schedules::choose_schedule({pull}, Sm90a);
+    EXPECT_THAT(s.explain(), HasSubstr("by the model of time, not as by rule: pull."));
     Runner runner(s, open_device("emulated"));
     const CheckResult check = runner.set(random_bindings(s.outputs(), 1)).check();
     EXPECT_TRUE(check.ok) << check.text;
     // What a search asks for comes first.
     const schedules::Choices none;
-    EXPECT_THAT(scheduled("moments_200x2049_bf16_automatic").explain(), Not(HasSubstr("by the model")));
+    EXPECT_THAT(schedules::choose_schedule({pull}, Sm90a).explain(), Not(HasSubstr("by the model")));
 }
 
 TEST(ChooseByModel, LeavesTheRuleAloneNearMemory) {
