@@ -90,7 +90,7 @@ def judged(family, facts, inputs, got, exact, simple, other):
     kept = compared & ~simple.isnan()
     plain_error = distance(simple[kept], exact[kept]) / scale
     allowed = max(allowed_error(plain_error, got, 4 if facts["approximate"] else 1.5),
-                  likely_rounding(family, inputs, got.dtype, scale),
+                  likely_rounding(family, inputs, got.dtype, scale, got.numel()),
                   truncation(family, inputs, got.dtype, scale))
     narrow = got.dtype != torch.float32
     if family.yardstick and (narrow or family.yardstick_of_all):
@@ -146,11 +146,13 @@ def distance(got, exact):
     return math.inf if math.isnan(error) else error
 
 
-def likely_rounding(family, inputs, result_type, scale):
+def likely_rounding(family, inputs, result_type, scale, results):
     """Relative to the largest result, `scale`: the error of a sum in float32.
 
     Of n terms of either sign up to 1, one after another: each of n roundings errs by up to 2^-24 of a partial sum near
-    the root of n, and their signs differ, which makes 2^-24 n likely; half more is allowed. Of terms of one sign the
+    the root of n, and their signs differ, which makes 2^-24 n likely; half more is allowed, and of more than a million
+    results more, as their worst grows with the logarithm of how many there are: of sums of 3072 terms, 1.07 times
+    2^-24 n is the worst of 400000, 1.62 times of 79 million. Of terms of one sign the
     partial sums grow to the largest result, and n roundings, each by an error of some 2^-25 in the mean, make a walk of
     2^-25 sqrt(n / 3) times that; six times as much is what the worst of very many results may have. Sums of more than
     16384 terms are sums of such sums."""
@@ -161,7 +163,8 @@ def likely_rounding(family, inputs, result_type, scale):
     sums_of_sums = max(1.0, math.sqrt(count / chain))
     if family.of_one_sign:
         return 6 * 2.0**-25 * math.sqrt(chain / 3) * sums_of_sums
-    return 1.5 * 2.0**-24 * chain * sums_of_sums / scale
+    worst = max(1.5, 0.11 * math.log(max(results, 1)))
+    return worst * 2.0**-24 * chain * sums_of_sums / scale
 
 
 def truncation(family, inputs, result_type, scale):
