@@ -61,11 +61,20 @@ double likely_cycles(const ChosenTiling& choice, double liked) {
     return std::holds_alternative<TensorTiles>(choice.tiling) ? liked * choice.cycles : choice.cycles;
 }
 
+/// A warpgroup takes small matrices one after another, which hardly fill its tile, where warps take several together.
+ChosenTiling by_units(const TensorProductShape& shape, const Target& target, double liked) {
+    if (!takes_warpgroups(shape, target)) return by_warps(tensor_tiles(shape, target), shape, target);
+    const ChosenTiling groups = by_warpgroups(shape, target);
+    if (!has_small_matrices(shape)) return groups;
+    const TensorTiles tiles = tensor_tiles(shape, target);
+    const ChosenTiling warps = by_warps(tiles, shape, target);
+    return tiles.block_b > 1 && likely_cycles(warps, liked) < groups.cycles ? warps : groups;
+}
+
 ChosenTiling choice_of(const TensorProductShape& shape, const Target& target) {
     constexpr double liked = 1.2;
     if (sums_few_terms(shape)) return by_warps(tiles_of_few_terms(shape), shape, target);
-    const ChosenTiling others = takes_warpgroups(shape, target) ? by_warpgroups(shape, target)
-                                                                : by_warps(tensor_tiles(shape, target), shape, target);
+    const ChosenTiling others = by_units(shape, target, liked);
     if (!is_thin(shape)) return others;
     const ThinTiles thin = thin_tiles(shape, target);
     const double cycles = predicted_cycles(thin, shape, target);

@@ -8,6 +8,7 @@
 #include "schedules/choose_elements.h"
 #include "schedules/elementwise.h"
 #include "schedules/loading_roles.h"
+#include "schedules/matrices_of_block.h"
 #include "schedules/require_sizes.h"
 #include "schedules/sum_of_parts.h"
 #include "schedules/thin_product.h"
@@ -82,10 +83,13 @@ struct UnitLoops {
     MmaLoops mma;
 };
 
-/// The unit sums all terms of the result.
-UnitLoops whole_sums(Schedule& s, Stage result, std::vector<Loop> outer, Loop mi, Loop nj, int64_t block_k) {
+/// The unit sums all terms of the result; of as many matrices as one of its warps has.
+UnitLoops whole_sums(Schedule& s, Stage result, std::vector<Loop> outer, const std::vector<Loop>& matrices, Loop mi,
+                     Loop nj, int64_t block_k) {
     auto [ko, ki] = s.split(s.reduce(result), block_k, Tail::Mask, {"k_outer", "k_inner"});
-    outer.insert(outer.end(), {ko, mi, nj, ki});
+    outer.push_back(ko);
+    outer.insert(outer.end(), matrices.begin(), matrices.end());
+    outer.insert(outer.end(), {mi, nj, ki});
     s.order(outer);
     return {result, ko, {mi, nj, ki}};
 }
@@ -167,9 +171,10 @@ int64_t columns_for_one(const TensorProduct& p) {
 }
 
 UnitLoops unit_loops(Schedule& s, const TensorProduct& p, Stage result, std::optional<Stage> sums,
-                     const std::vector<Loop>& outer, Loop mi, Loop nj, int64_t block_k, bool swap) {
+                     const std::vector<Loop>& outer, Loop mi, Loop nj, int64_t block_k, bool swap,
+                     const std::vector<Loop>& matrices = {}) {
     if (sums) return sums_in_registers(s, result, *sums, outer, mi, nj, columns_for_one(p), block_k, swap);
-    return whole_sums(s, result, outer, mi, nj, block_k);
+    return whole_sums(s, result, outer, matrices, mi, nj, block_k);
 }
 
 /// What is below the loops over blocks; the result leaves at the end of each iteration of `leaving`.
@@ -275,6 +280,8 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTi
                    {"block_k", tiles.block_k},
                    {"warp_m", tiles.warp_m},
                    {"warp_n", tiles.warp_n},
+                   {"block_b", tiles.block_b},
+                   {"warp_b", tiles.warp_b},
                    {"stages", tiles.stages},
                    {"split_k", tiles.split_k},
                    {"raster_group", tiles.raster_group}},
@@ -283,7 +290,8 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTi
     Stage result = tiles.split_k > 1 ? split_reduction(s, p, tiles.block_k, tiles.split_k) : s[p.c];
     std::optional<Stage> sums;
     if (p.product.defined()) sums = s[p.product];
-    std::vector<Loop> data = matrix_loops(s, p, result), outer(data.begin(), data.end() - 2);
+    std::vector<Loop> data = matrix_loops(s, p, result);
+    const BatchLoops batch = split_batch(s, p, {data.begin(), data.end() - 2}, tiles, where);
     Loop i = data[data.size() - 2], j = data.back();
     auto [bi, it] = s.split(i, tiles.block_m, Tail::Mask, {"blocks_m", "tile_m"});
     auto [bj, jt] = s.split(j, tiles.block_n / columns_for_one(p), Tail::Mask, {"block_n", "tile_n"});
@@ -291,12 +299,13 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTi
     auto [wj, nj] = s.split(jt, tiles.warp_n / columns_for_one(p), {"warp_n", "n_inner"});
     auto [group, row] =
         s.split(bi, largest_divisor(as_constant(s.extent(bi)).value_or(1), tiles.raster_group), {"group_m", "block_m"});
-    outer.insert(outer.end(), {group, bj, row, wi, wj});
-    UnitLoops unit = unit_loops(s, p, result, sums, outer, mi, nj, tiles.block_k, false);
-    for (size_t batch = 0; batch + 2 < data.size(); ++batch) s.bind(data[batch], grid.z);
-    s.bind(group, grid.z);
-    s.bind(bj, grid.y);
-    s.bind(row, grid.x);
+    std::vector<Loop> outer = batch.blocks;
+    outer.insert(outer.end(), {group, bj, row});
+    outer.insert(outer.end(), batch.warps.begin(), batch.warps.end());
+    outer.insert(outer.end(), {wi, wj});
+    UnitLoops unit = unit_loops(s, p, result, sums, outer, mi, nj, tiles.block_k, false, batch.own);
+    bind_blocks(s, batch, {group, bj, row});
+    for (Loop of_warps : batch.warps) s.bind(of_warps, warp);
     s.bind(wi, warp);
     s.bind(wj, warp);
     stage_operands(s, p, unit);

@@ -43,6 +43,8 @@ struct TensorProductShape {
     /// The product reads copies of what of a and b is not as wgmma takes it: rows that are no whole pieces of 16 bytes
     /// get zeros behind them, and terms of operands that are not 16 bits are put side by side.
     bool copy_operands = false;
+    /// In the last dimension of a batch, if that has several: blocks have neighbours of one dimension. 0: all.
+    int64_t neighbours = 0;
 
     bool operator==(const TensorProductShape&) const = default;
 };
@@ -75,11 +77,13 @@ bool wants_copied_operands(const TensorProductShape& shape);
 /// The product with the transposes of what it reads: of a and b, or of their copies.
 TensorProductShape with_read_transposes(TensorProductShape shape);
 
-/// Sizes of the tiles; block_m / warp_m * block_n / warp_n warps a block.
+/// Sizes of the tiles; block_m / warp_m * block_n / warp_n * block_b / warp_b warps a block.
 struct TensorTiles {
     int64_t block_m = 128, block_n = 128, block_k = 32;
     int64_t warp_m = 64, warp_n = 64;
-    int stages = 4;             ///< of the pipeline over k
+    int64_t block_b = 1;        ///< tiles of neighbouring matrices of a batch in a block, as small ones fill none
+    int64_t warp_b = 1;         ///< of these in a warp, which sums them together; divides block_b
+    int stages = 4;             ///< of the pipeline over k; 1: none, where a step has all terms
     int64_t split_k = 1;        ///< parts of k, each by blocks of its own; a second kernel adds them in order
     bool stage_result = false;  ///< leaves through shared memory, 16 bytes at once
     /// At most so many rows of blocks walk through the columns together: they share them in L2.

@@ -20,7 +20,8 @@ std::string ending_of(const Tiles& tiles) {
 }
 
 std::string text_of(const TensorTiles& t) {
-    return fmt::format("{}x{}x{}w{}x{}s{}{}", t.block_m, t.block_n, t.block_k, t.warp_m, t.warp_n, t.stages,
+    const std::string matrices = t.block_b > 1 ? fmt::format("b{}x{}", t.block_b, t.warp_b) : "";
+    return fmt::format("{}x{}x{}w{}x{}{}s{}{}", t.block_m, t.block_n, t.block_k, t.warp_m, t.warp_n, matrices, t.stages,
                        ending_of(t));
 }
 
@@ -105,6 +106,12 @@ std::optional<TensorTiles> read_tensor_tiles(TilingReader reader) {
     tiles.warp_m = reader.number();
     reader.expect('x');
     tiles.warp_n = reader.number();
+    if (reader.letter('b')) {
+        tiles.block_b = reader.number(2);
+        reader.expect('x');
+        tiles.warp_b = reader.number();
+        if (tiles.block_b % tiles.warp_b != 0) reader.refuse();
+    }
     read_ending(reader, tiles);
     return reader.done() ? std::optional(tiles) : std::nullopt;
 }

@@ -20,11 +20,11 @@ struct NamedTensorProduct {
 /// not to choose. Nothing if it is no such name.
 std::optional<NamedTensorProduct> parse_tensor_product(const std::string& name);
 
-/// "128x128x32w64x64s4" (block, warp, stages) or "128x192x64g2s4" (two warpgroups); then "c2" for clusters of two
-/// blocks, one under another, "c2x4" of two rows of four, "u2" for two groups in turn, "k512" for sums of 512 terms in
-/// the unit, "p2" for two parts of k, "h4" for at most four rows of blocks that walk together, where that is not the
-/// default, "r" for results that leave through shared memory, and, behind warpgroups, "t" for instructions whose rows
-/// run along n.
+/// "128x128x32w64x64s4" (block, warp, stages; "..w64x64b8x2s1" with 8 matrices of a batch a block, two of them a warp)
+/// or "128x192x64g2s4" (two warpgroups); then "c2" for clusters of two blocks, one under another, "c2x4" of two rows of
+/// four, "u2" for two groups in turn, "k512" for sums of 512 terms in the unit, "p2" for two parts of k, "h4" for at
+/// most four rows of blocks that walk together, where that is not the default, "r" for results that leave through
+/// shared memory, and, behind warpgroups, "t" for instructions whose rows run along n.
 std::string tiling_text(const ProductTiling& tiling);
 /// Reads it. Nothing if it is no such text.
 std::optional<ProductTiling> parse_tiling(const std::string& text);

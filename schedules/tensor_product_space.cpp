@@ -43,13 +43,13 @@ int64_t staged_bytes(const WarpgroupTiles& t, const TensorProductShape& shape) {
 /// across it.
 int64_t staged_bytes(const TensorTiles& t, const TensorProductShape& shape) {
     int64_t elements = (t.block_m + t.block_n) * t.block_k, bytes = bytes_of(shape.operand), gap = bytes == 4 ? 32 : 16;
-    return elements * bytes + gap * (std::max(t.block_m, t.block_k) + std::max(t.block_n, t.block_k));
+    return t.block_b * (elements * bytes + gap * (std::max(t.block_m, t.block_k) + std::max(t.block_n, t.block_k)));
 }
 
 /// Rows of a staged result are 8 elements longer, against bank conflicts.
 int64_t staged_result_bytes(const TensorTiles& t, const TensorProductShape& shape) {
     if (!t.stage_result) return 0;
-    return rounded_up(t.block_m * (t.block_n + 8) * bytes_of(shape.result), line_bytes);
+    return rounded_up(t.block_b * t.block_m * (t.block_n + 8) * bytes_of(shape.result), line_bytes);
 }
 
 template <class Tiles>
@@ -106,10 +106,11 @@ std::vector<Rated> rated_warp_tiles(const TensorProductShape& shape, const Targe
 void keep_some_of_each_block(std::vector<Rated>& rated) {
     constexpr int most_of_one_block = 2;
     keep_best(rated, rated.size());
-    std::map<std::array<int64_t, 6>, int> kept;
+    std::map<std::array<int64_t, 8>, int> kept;
     std::erase_if(rated, [&](const Rated& one) {
         const TensorTiles& t = std::get<TensorTiles>(one.tiling);
-        return ++kept[{t.block_m, t.block_n, t.block_k, t.warp_m, t.warp_n, t.split_k}] > most_of_one_block;
+        return ++kept[{t.block_m, t.block_n, t.block_k, t.warp_m, t.warp_n, t.split_k, t.block_b, t.warp_b}] >
+               most_of_one_block;
     });
 }
 

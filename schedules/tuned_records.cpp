@@ -163,7 +163,9 @@ RecordsInUse::~RecordsInUse() {
 }
 
 std::optional<ProductTiling> tuned_tiling(const TensorProductShape& shape, const Target& target) {
-    const Tuned* tuned = find_tuned(shape, target);
+    TensorProductShape of_any_batch = shape;
+    of_any_batch.neighbours = 0;
+    const Tuned* tuned = find_tuned(of_any_batch, target);
     return tuned ? parse_tiling(tuned->tiling) : std::nullopt;
 }
 

@@ -316,10 +316,22 @@ void step_through_all(Tiles& tiles, int64_t products, Type operand) {
 }
 void step_through_all(ThinTiles&, int64_t, Type) {}
 
+/// Matrices in the last dimension of a batch; 0 if there is none.
+int64_t neighbouring_matrices(const UnitProduct& product) {
+    const int rank = product.c.rank();
+    const auto extent = [&](int d) { return as_constant(product.c.shape()[static_cast<size_t>(d)]).value_or(0); };
+    if (product.rows_of_matrix > 0) return extent(rank - 2) / product.rows_of_matrix;
+    int row = rank - 2;
+    for (const JoinedAxes& joined : product.joined)
+        if (joined.tensor.same(product.c)) row = joined.last == rank - 1 ? joined.first - 1 : joined.first;
+    return row > 0 ? extent(row - 1) : 0;
+}
+
 }  // namespace
 
 std::vector<ProductTiling> tilings_of(const UnitProduct& product, const Target& target) {
     TensorProductShape shape = product.shape;
+    shape.neighbours = neighbouring_matrices(product);
     const auto products = static_cast<int64_t>(product.more.size()) + 1;
     shape.k *= products;
     std::vector<ProductTiling> tilings{best_tiling(shape, target)};

@@ -20,7 +20,7 @@ int64_t rows_of(const TensorProductShape& shape) { return shape.experts ? rows_o
 
 int64_t blocks_of(const TensorTiles& t, const TensorProductShape& shape) {
     const int64_t batch = shape.experts ? divided(shape.m, rows_of_block) : std::max<int64_t>(shape.batch, 1);
-    return divided(rows_of(shape), t.block_m) * divided(shape.n, t.block_n) * batch;
+    return divided(rows_of(shape), t.block_m) * divided(shape.n, t.block_n) * divided(batch, t.block_b);
 }
 
 /// Of gated columns, each warp makes some of the product that the result takes from registers.
@@ -55,16 +55,49 @@ std::vector<TensorTiles> blocks(const TensorProductShape& shape) {
     return result;
 }
 
+/// Small matrices of a batch, several a block: four or eight warps, each with one of them or more, or a part of one.
+std::vector<TensorTiles> blocks_of_matrices(const TensorProductShape& shape) {
+    constexpr int64_t rows_of_instruction = 16, columns_of_instruction = 8, lanes = 32, most_sums = 64;
+    constexpr int64_t least_columns = 16;  // of a warp: two instructions' operands are loaded at once
+    const int64_t m = rounded_up(shape.m, rows_of_instruction),
+                  n = std::max(rounded_up(shape.n, columns_of_instruction), least_columns);
+    std::vector<TensorTiles> result;
+    if (!has_small_matrices(shape)) return result;
+    const int64_t neighbours = shape.neighbours > 0 ? shape.neighbours : shape.batch;
+    auto fills_blocks = [&](int64_t together) {
+        const int64_t places = rounded_up(neighbours, together);
+        return together > 1 && together <= neighbours && 5 * (places - neighbours) <= neighbours;
+    };
+    for (int64_t rows : {1, 2})
+        for (int64_t columns : {1, 2})
+            for (int64_t own : {1, 2, 4, 8})
+                for (int64_t warps : {4, 8}) {
+                    const int64_t together = warps / (rows * columns) * own;
+                    const TensorTiles t{.block_m = m,
+                                        .block_n = n,
+                                        .warp_m = m / rows,
+                                        .warp_n = n / columns,
+                                        .block_b = together,
+                                        .warp_b = own};
+                    const bool is_even = m % (rows * rows_of_instruction) == 0 &&
+                                         n % (columns * columns_of_instruction) == 0 && n / columns >= least_columns;
+                    const int64_t sums = own * t.warp_m * t.warp_n / lanes;
+                    const bool fits = sums <= most_sums || (own == 1 && bytes_of(shape.operand) > 1);
+                    if (is_even && fits && fills_blocks(together)) result.push_back(t);
+                }
+    return result;
+}
+
 /// Whether a thread has room for its sums, and for elements of the next step that no asynchronous copy brings.
 bool registers_fit(const TensorTiles& t, const TensorProductShape& shape) {
     constexpr int64_t most = 168, lanes = 32;
     const int64_t bytes = bytes_of(shape.operand), narrowest = bytes == 4 ? 8 : 4,
-                  threads = t.block_m / t.warp_m * (t.block_n / t.warp_n) * lanes;
+                  threads = t.block_m / t.warp_m * (t.block_n / t.warp_n) * (t.block_b / t.warp_b) * lanes;
     auto held = [&](int64_t row, int64_t extent) {
         const bool waits = !shape.copy_operands && std::gcd(piece_bytes, row * bytes) < narrowest;
-        return waits ? extent * t.block_k / threads : 0;
+        return waits ? t.block_b * extent * t.block_k / threads : 0;
     };
-    return t.warp_m * t.warp_n / lanes + held(shape.transpose_a ? rows_of(shape) : shape.k, t.block_m) +
+    return t.warp_b * t.warp_m * t.warp_n / lanes + held(shape.transpose_a ? rows_of(shape) : shape.k, t.block_m) +
                held(shape.transpose_b ? shape.k : shape.n, t.block_n) <=
            most;
 }
@@ -73,7 +106,7 @@ bool registers_fit(const TensorTiles& t, const TensorProductShape& shape) {
 std::vector<int64_t> parts_of_k(const TensorTiles& t, const TensorProductShape& shape, const Target& target) {
     std::vector<int64_t> parts{1};
     const int64_t tiles = blocks_of(t, shape);
-    if (!may_split_k(shape) || tiles >= 4 * target.multiprocessors) return parts;
+    if (!may_split_k(shape) || t.block_b > 1 || tiles >= 4 * target.multiprocessors) return parts;
     for (int64_t count : {2, 3, 4, 6, 8, 12, 16, 24, 32})
         if (shape.k / count >= shortest_part && tiles * count <= 12 * target.multiprocessors) parts.push_back(count);
     return parts;
@@ -87,13 +120,18 @@ bool copies_narrow(const TensorProductShape& shape) {
 }
 
 /// With as many stages as fit where so many blocks share the shared memory, or share what leaves more to the first
-/// cache; none where copies cannot run ahead: two stages of more than two tiles took up to three times as long.
+/// cache; none where copies cannot run ahead: two stages of more than two tiles took up to three times as long. Of
+/// small matrices of few terms one is enough, as copies of other blocks run meanwhile.
 void add_stages(std::vector<TensorTiles>& space, TensorTiles t, const TensorProductShape& shape, const Target& target) {
     const int64_t steps = divided(divided(shape.k, t.block_k), t.split_k), least = std::clamp<int64_t>(steps, 2, 3);
     t.stages = 0;
     const int64_t rest = shared_bytes_of(t, shape);
     t.stages = 1;
     const int64_t stage = shared_bytes_of(t, shape) - rest;
+    if (t.block_b > 1 && steps == 1) {
+        if (rest + stage <= target.shared_bytes) space.push_back(t);
+        return;
+    }
     constexpr int64_t most_shared = 196 * 1024, of_driver = 1024;  // that leave the first cache 60 KB
     std::set<int, std::greater<>> counts;
     const int64_t less = std::min<int64_t>(target.shared_bytes, copies_narrow(shape) ? most_shared - of_driver : 0);
@@ -111,14 +149,27 @@ void add_stages(std::vector<TensorTiles>& space, TensorTiles t, const TensorProd
 
 }  // namespace
 
+bool has_small_matrices(const TensorProductShape& shape) {
+    constexpr int64_t largest = 64;
+    const int64_t bytes = bytes_of(shape.operand), narrowest = bytes == 4 ? 8 : 4,
+                  row_a = (shape.transpose_a ? shape.m : shape.k) * bytes,
+                  row_b = (shape.transpose_b ? shape.k : shape.n) * bytes;
+    if (std::gcd(piece_bytes, row_a) < narrowest || std::gcd(piece_bytes, row_b) < narrowest) return false;
+    return shape.batch > 1 && shape.m <= largest && shape.n <= largest && shape.experts == 0 && !shape.block_scales &&
+           shape.row_terms == RowTerms::All && shape.activation != Activation::SwiGlu;
+}
+
 std::vector<TensorTiles> warp_space(const TensorProductShape& shape, const Target& target) {
     std::vector<TensorTiles> space;
     const int64_t bytes = bytes_of(shape.operand);
-    for (TensorTiles t : blocks(shape)) {
+    std::vector<TensorTiles> sizes = blocks(shape);
+    for (const TensorTiles& t : blocks_of_matrices(shape)) sizes.push_back(t);
+    for (TensorTiles t : sizes) {
         int64_t last = 0;
         for (int64_t row_bytes : {64, 128}) {
             t.block_k = row_bytes / bytes;
             while (t.block_k * bytes > narrowest_tile && t.block_k / 2 >= shape.k) t.block_k /= 2;
+            if (t.block_b > 1) t.block_k = std::min(t.block_k, rounded_up(shape.k, narrowest_tile / bytes));
             if (t.block_k == last) continue;
             last = t.block_k;
             if (!registers_fit(t, shape)) continue;

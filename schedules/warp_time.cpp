@@ -17,6 +17,7 @@ constexpr int64_t sums_bytes = 4;
 
 // Of all multiprocessors together, a cycle.
 constexpr double arriving_bytes = 3333, bytes_of_memory = 2200, cache_holds = 94e6;
+constexpr double begins = 0.49;  // blocks: as in codegen/cost/device_speeds.h
 // Of one multiprocessor.
 constexpr double read_bytes = 109;    // of shared memory, by warps
 constexpr double least_warps = 2.55;  // beside which half of the multiplications are reached
@@ -83,8 +84,8 @@ bool keeps_lines(const TensorTiles& t, const TensorProductShape& shape, const Re
     constexpr double line = 128, of_driver = 1024;
     const int64_t element = bytes_of(shape.operand);
     double rows = 0;
-    if (copying_of(r.row_a, element).is_cached) rows += as_double(r.across_a ? t.block_k : t.block_m);
-    if (copying_of(r.row_b, element).is_cached) rows += as_double(r.across_b ? t.block_k : t.block_n);
+    if (copying_of(r.row_a, element).is_cached) rows += as_double(t.block_b * (r.across_a ? t.block_k : t.block_m));
+    if (copying_of(r.row_b, element).is_cached) rows += as_double(t.block_b * (r.across_b ? t.block_k : t.block_n));
     const double shared = as_double(shared_bytes_of(t, shape)) + of_driver;
     return blocks * rows * line <= bytes_of_first_cache(blocks * shared);
 }
@@ -104,7 +105,7 @@ double prepared(Type operand, bool across) {
 /// Blocks that a multiprocessor holds: registers of the sums and of what they are made of, and shared memory.
 double blocks_side_by_side(const TensorTiles& t, const TensorProductShape& shape, const Target& target, double warps) {
     constexpr double registers_of_all = 65536, most_registers = 255, most_warps = 64, most_blocks = 32;
-    const double sums = as_double(t.warp_m * t.warp_n) / lanes,
+    const double sums = as_double(t.warp_b * t.warp_m * t.warp_n) / lanes,
                  registers = std::min(most_registers,
                                       std::ceil((46 + sums + 1.5 * as_double(t.warp_m + t.warp_n) / 8) / 8) * 8);
     const double by_registers = std::floor(registers_of_all / (registers * lanes * warps)),
@@ -126,7 +127,8 @@ Leaving leaving_of(const TensorTiles& t, const TensorProductShape& shape, double
                   width = std::gcd(piece_bytes, row);
     if (t.stage_result) {
         const double rate = width >= 16 ? 25.1 : 13.6 + 0.36 * as_double(width);
-        return {as_double(bytes) * share, rate, touched(columns * share * as_double(bytes), row, 3.26)};
+        return {as_double(bytes) * share, rate,
+                t.block_b > 1 ? 1 : touched(columns * share * as_double(bytes), row, 3.26)};
     }
     const double rate = bytes < 4 ? (width >= 4 ? 5.93 : 2.97) : (width >= 8 ? 33.1 : 16.6);
     return {as_double(bytes) * share, rate, 1};
@@ -147,6 +149,7 @@ double computed(Activation activation) {
 /// at the same time.
 double bytes_read(const TensorTiles& t, const Reading& r, double tiles_m, double tiles_n, double at_once) {
     const double once = (r.m * r.batch + r.n * r.matrices_b) * r.k * r.bytes;
+    if (t.block_b > 1) return once;
     const double group = as_double(largest_divisor(static_cast<int64_t>(tiles_m), t.raster_group)),
                  rows = std::min(tiles_m, std::max(group, at_once / tiles_n)),
                  columns = std::min(tiles_n, std::max(1.0, at_once / group)),
@@ -167,18 +170,20 @@ double predicted_cycles(const TensorTiles& t, const TensorProductShape& shape, c
         return predicted_cycles(t, shape_of_parts(shape), target) + gating_cycles(shape);
     const Reading r = reading_of(shape);
     const double block_m = as_double(t.block_m), block_n = as_double(t.block_n), block_k = as_double(t.block_k),
-                 warp_m = as_double(t.warp_m), warp_n = as_double(t.warp_n),
-                 warps = block_m / warp_m * (block_n / warp_n), multiprocessors = std::max(target.multiprocessors, 1);
+                 warp_m = as_double(t.warp_m), warp_n = as_double(t.warp_n), own = as_double(t.warp_b),
+                 matrices = as_double(t.block_b), warps = block_m / warp_m * (block_n / warp_n) * (matrices / own),
+                 multiprocessors = std::max(target.multiprocessors, 1);
     const double steps = as_double(divided(divided(shape.k, t.block_k), t.split_k)),
-                 terms = std::min(steps * block_k, std::max(r.k, 16 / r.bytes)), area = block_m * block_n;
+                 terms = std::min(steps * block_k, std::max(r.k, 16 / r.bytes)), area = matrices * block_m * block_n;
     const double tiles_m = std::max(1.0, std::ceil(r.m / block_m)), tiles_n = std::max(1.0, std::ceil(r.n / block_n)),
-                 parts = as_double(t.split_k), all = tiles_m * tiles_n * r.batch * parts,
+                 parts = as_double(t.split_k), all = tiles_m * tiles_n * std::ceil(r.batch / matrices) * parts,
                  rows = std::min(block_m, r.m / tiles_m), columns = std::min(block_n, r.n / tiles_n);
     const int64_t element = bytes_of(shape.operand);
     const Copying a = copying_of(r.row_a, element), b = copying_of(r.row_b, element);
     const Leaving out = leaving_of(t, shape, columns);
 
-    const double of_row = 44.2 / 32 * block_k * r.bytes + 178, asked = (rows * a.own + columns * b.own) / warps,
+    const double of_row = own * (44.2 / 32 * block_k * r.bytes + 178),
+                 asked = matrices * (rows * a.own + columns * b.own) / warps,
                  chain = steps * (of_row + asked * block_k * r.bytes),
                  latency = steps * (a.is_waiting || b.is_waiting ? 1150 : 1320 / std::max(1.0, t.stages - 0.866));
     auto round = [&](double blocks) {
@@ -189,10 +194,11 @@ double predicted_cycles(const TensorTiles& t, const TensorProductShape& shape, c
                      prepare =
                          blocks * area * terms *
                          (prepared(shape.operand, r.across_a) / warp_n + prepared(shape.operand, r.across_b) / warp_m),
-                     copy = blocks * terms * r.bytes * (rows * a.shared + columns * b.shared);
+                     copy = blocks * matrices * terms * r.bytes * (rows * a.shared + columns * b.shared);
         const double longest = together(multiply, read, copy, latency, prepare, chain),
                      sum = multiply + read + copy + latency + prepare + chain;
-        const double end = blocks * rows * columns * (out.bytes * out.waste / out.rate + computed(shape.activation));
+        const double end =
+            blocks * matrices * rows * columns * (out.bytes * out.waste / out.rate + computed(shape.activation));
         // Some of what is shorter hides nowhere; blocks side by side hide each other's ends.
         return longest + 0.094 * (sum - longest) + 67 + end * (1 - 0.63 * (1 - 1 / blocks));
     };
@@ -203,15 +209,19 @@ double predicted_cycles(const TensorTiles& t, const TensorProductShape& shape, c
     auto piece = [&](bool across, double extent) { return across ? extent * r.bytes : block_k * r.bytes; };
     const bool keeps = keeps_lines(t, shape, r, held);
     auto more = [&](const Copying& by) { return !by.is_cached ? 1.35 : keeps ? 0.6 : 2.7; };  // sectors
-    const double loaded = terms * r.bytes *
-                          (rows * touched(piece(r.across_a, rows), r.row_a, more(a)) +
-                           columns * touched(piece(r.across_b, columns), r.row_b, more(b)));
-    const double cached = all * (loaded + rows * columns * out.bytes * out.waste) / arriving_bytes;
+    const bool are_whole = t.block_b > 1 && t.block_k >= shape.k;  // matrices, one behind the other
+    auto sectors = [&](double extent, bool across, int64_t row, const Copying& by) {
+        return are_whole ? 1 : touched(piece(across, extent), row, more(by));
+    };
+    const double loaded =
+        matrices * terms * r.bytes *
+        (rows * sectors(rows, r.across_a, r.row_a, a) + columns * sectors(columns, r.across_b, r.row_b, b));
+    const double cached = all * (loaded + matrices * rows * columns * out.bytes * out.waste) / arriving_bytes;
     const double at_once = std::max(1.0, std::min(all, multiprocessors * held) / parts);
     const double of_result = bytes_of(shape.result) * (shape.activation == Activation::SwiGlu ? 0.5 : 1),
                  result = r.batch * r.m * r.n * of_result;
     const double memory = (bytes_read(t, r, tiles_m, tiles_n, at_once) + result) / bytes_of_memory;
-    const double cycles = together(busy, cached, memory) + launch + copy_cycles(shape);
+    const double cycles = together(busy, cached, memory, all / begins) + launch + copy_cycles(shape);
     if (t.split_k == 1) return cycles;
     return cycles + between_parts + added_cycles(r.m * r.n * r.batch * parts);
 }

@@ -37,6 +37,11 @@ TensorProductShape random_product(Random& random, double log_extent) {
     shape.transpose_a = !as_stored && random.chance(0.5);
     shape.transpose_b = as_stored || random.chance(0.7);
     shape.batch = random.chance(0.25) ? 3 : 0;
+    if (random.chance(0.1)) {  // small matrices, which share blocks
+        constexpr int64_t largest = 64;
+        shape.batch = random.between(4, 30);
+        for (int64_t* of : {&shape.m, &shape.n, &shape.k}) *of = std::min(*of, largest);
+    }
     shape.add_bias = is_float(shape.result) && random.chance(0.5);
     if (shape.batch == 0 && is_float(shape.operand) && random.chance(0.15)) {
         shape.row_terms = schedules::RowTerms::Lower;
@@ -58,8 +63,7 @@ ProductTiling random_tiling(Random& random, const TensorProductShape& shape, con
         if (tiles->block_k * bytes_of(shape.operand) > 32) tiles->block_k /= 2;  // rings turn more often
     const int64_t sums = tiles->block_m * tiles->block_n / (tiles->warpgroups * 128);
     const bool as_long = shape.row_terms == schedules::RowTerms::All;  // parts have a fixed number of terms
-    if (bytes_of(shape.operand) == 1 && sums <= 64 && as_long && tiles->split_k == 1 &&
-        tiles->epilogue_columns == 0)
+    if (bytes_of(shape.operand) == 1 && sums <= 64 && as_long && tiles->split_k == 1 && tiles->epilogue_columns == 0)
         tiles->promotion_interval = tiles->block_k * random.between(0, 3);
     if (tiles->stages > 3)
         tiles->stages = static_cast<int>(random.between(tiles->ping_pong > 1 ? 3 : 2, tiles->stages));

@@ -228,7 +228,8 @@ TEST(SizesOfProducts, AreRefusedWhereTheyMakeNoSense) {
     using T = TensorTiles;
     expect_refusals<T>({},
                        {TW_FIELD(T, block_m), TW_FIELD(T, block_n), TW_FIELD(T, block_k), TW_FIELD(T, warp_m),
-                        TW_FIELD(T, warp_n), TW_FIELD(T, stages), TW_FIELD(T, split_k), TW_FIELD(T, raster_group)},
+                        TW_FIELD(T, warp_n), TW_FIELD(T, block_b), TW_FIELD(T, warp_b), TW_FIELD(T, stages),
+                        TW_FIELD(T, split_k), TW_FIELD(T, raster_group)},
                        [&](const T& tiles) { tensor_product_schedule(declare_tensor_product(shape), tiles, gpu); });
     using W = WarpgroupTiles;
     std::vector<Field<W>> fields = {TW_FIELD(W, block_m),     TW_FIELD(W, block_n),    TW_FIELD(W, block_k),
