@@ -52,6 +52,16 @@ ThreadKernel split_casts(const ThreadKernel& kernel);
 ///                                                         y[n] = select(seen, x[n] * l_reciprocal, 0)
 ThreadKernel hoist_values(const ThreadKernel& kernel);
 
+/// Reads neighbouring elements of global memory together that are read one by one, in expressions, in statements that
+/// follow each other, or by iterations of unrolled loops: records, and windows. They lie from a multiple of their
+/// number on, and at least half of them are wanted. Read is what the statements read in any case, or behind the same
+/// conditions, and no one writes meanwhile.
+///
+///     y[i] = x[i * 4] * x[i * 4 + 1] + x[i * 4 + 2]     float x_values[4]
+///                                                       x_values[0] = x[i * 4], 4 wide
+///                                                       y[i] = x_values[0] * x_values[1] + x_values[2]
+ThreadKernel join_reads(const ThreadKernel& kernel);
+
 /// Names the values that an expression uses more than once, in front of the statement, and parts of expressions that
 /// are too deep for compilers. What reads memory, or may divide by zero, is evaluated where the expression evaluates it
 /// only.
@@ -132,7 +142,8 @@ ThreadKernel read_ahead_of_masks(const ThreadKernel& kernel);
 ///     y[i] = sigmoid(2 * x[i])    y[i] = logistic2(-2.885390 * x[i])
 ThreadKernel choose_functions(const ThreadKernel& kernel);
 
-/// Marks unrolled loops that read sums of matrix units between barriers: one step's arithmetic stays behind its barriers.
+/// Marks unrolled loops that read sums of matrix units between barriers: one step's arithmetic stays behind its
+/// barriers.
 ///
 ///     unroll piece < 4                                  unroll piece < 4, apart
 ///       barrier                                           barrier

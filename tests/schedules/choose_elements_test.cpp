@@ -226,6 +226,40 @@ TEST(ChosenVectors, AreAsWideAsElementsAllow) {
     }
 }
 
+/// Boxes, complex numbers, points that data choose: the elements of each by one access.
+TEST(ChosenRecords, AreReadWhole) {
+    constexpr int64_t N = 300;
+    const Tensor a = input("a", f32, {N, 4}), b = input("b", f32, {N, 4}), z = input("z", f32, {N, 2}),
+                 w = input("w", bf16, {N, 2}), ids = input("ids", i32, {N});
+    const Tensor common = compute("common", {N, N}, [&](Expr i, Expr j) {
+        auto along = [&](int d) { return max(min(a(i, d + 2), b(j, d + 2)) - max(a(i, d), b(j, d)), 0.0); };
+        return along(0) * along(1);
+    });
+    const Tensor product = compute("product", {N, 2}, [&](Expr n, Expr d) {
+        const Expr re = cast(f32, w(n, 0)), im = cast(f32, w(n, 1));
+        return select(d == 0, z(n, 0) * re - z(n, 1) * im, z(n, 0) * im + z(n, 1) * re);
+    });
+    const Tensor chosen = compute("chosen", {N}, [&](Expr i) {
+        auto at = [&](int d) { return a(cast(i64, ids(i)), d); };
+        return at(0) * at(1) + at(2) * at(3);
+    });
+    struct Case {
+        Tensor y;
+        std::vector<std::pair<const char*, int>> widths;
+    };
+    for (const auto& [y, widths] :
+         {Case{common, {{"a", 16}, {"b", 16}}}, Case{product, {{"z", 8}, {"w", 4}}}, Case{chosen, {{"a", 16}}}}) {
+        const Schedule s = choose_schedule({y}, small_target());
+        const Bindings data = data_for({y});
+        SCOPED_TRACE(build(s).cuda());
+        const Counted count = counted(s, data);
+        for (const auto& [buffer, bytes] : widths) EXPECT_EQ(count.widths(buffer), std::pair(bytes, bytes)) << buffer;
+        Executable executable(build(s), open_device("emulated:sm_90a"));
+        const auto differs = difference(y.name(), run_on(executable, data)[0], interpret_plain({y}, data)[0]);
+        EXPECT_FALSE(differs) << *differs;
+    }
+}
+
 /// Gradients of a product, and the like: what both read is read by the same threads, also where one overwrites an
 /// input.
 TEST(ChosenOutputs, OfTheSameElementsAreOneKernel) {
