@@ -74,6 +74,15 @@ ThreadKernel join_reads(const ThreadKernel& kernel);
 ///                                                        y[i] = select(i < n, e_2 * e_2, 0)
 ThreadKernel name_values(const ThreadKernel& kernel);
 
+/// Computes once, in front of unrolled loops, what all of their iterations have in common: names of values that none of
+/// them changes, and parts of floats that take several operations. Evaluated in any case, of constant memory and
+/// registers.
+///
+///     unroll d < 3                                       let common_1 = exp(x[i] - y[j])
+///       sum[d] = sum[d] + exp(x[i] - y[j]) * v[d]        unroll d < 3
+///                                                          sum[d] = sum[d] + common_1 * v[d]
+ThreadKernel hoist_common(const ThreadKernel& kernel);
+
 /// Moves conditions out of loops that do not change them, and names address arithmetic outside of what repeats it.
 ///
 ///     for ko < 64                                        let a_row = thread / 4
