@@ -5,6 +5,7 @@
 #include "schedules/choose_windows.h"
 #include "schedules/elementwise.h"
 #include "schedules/unit_product.h"
+#include "schedules/window_terms.h"
 
 namespace tw::schedules {
 namespace {
