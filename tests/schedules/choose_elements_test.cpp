@@ -226,7 +226,7 @@ TEST(ChosenVectors, AreAsWideAsElementsAllow) {
     }
 }
 
-/// Boxes, complex numbers, points that data choose: the elements of each by one access.
+/// Points, in vectors of several, boxes, complex numbers, boxes that data choose: the elements of each by one access.
 TEST(ChosenRecords, AreReadWhole) {
     constexpr int64_t N = 300;
     const Tensor a = input("a", f32, {N, 4}), b = input("b", f32, {N, 4}), z = input("z", f32, {N, 2}),
