@@ -77,7 +77,9 @@ constexpr ThreadPass thread_passes[] = {
     {"name_thresholds", name_thresholds},          //
     {"split_casts", split_casts},                  //
     {"hoist_values", hoist_values},                //
+    {"join_reads", join_reads},                    //
     {"name_values", name_values},                  //
+    {"hoist_common", hoist_common},                //
     {"hoist_invariants", hoist_invariants},        //
     {"drop_aliases", drop_aliases},                //
     {"shift_registers", shift_registers},          //

@@ -24,9 +24,9 @@ namespace tw::schedules {
 /// with any number of outputs) is one kernel, by the schedules of hand-made ones (row_schedules): rows that registers
 /// hold are read once and kept there, of longer ones, reductions that need each other's results in exponents go through
 /// them together; declare_rows() declares what is kept. Other commutative reductions of at least 32 rows to columns
-/// that lie side by side take schedule_column_reduction, of at least 2048 terms to a scalar schedule_full_reduction,
-/// others with few results share each among the threads of a warp, the terms of all its axes, unless several axes have
-/// fewer terms than that; scans run along their loop (schedule_scan). What reduces nothing takes schedule_elements
+/// that lie side by side take schedule_column_reduction, of at least 2048 terms to a scalar, or of more to few results,
+/// schedule_full_reduction, others with few results share each among the threads of a warp, the terms of all its axes,
+/// unless several axes have fewer terms than that; results that have most of their terms in common are one thread's; scans run along their loop (schedule_scan). What reduces nothing takes schedule_elements
 /// (choose_elements.h), in vectors or tiles, as explain() says; all else is one element a thread. Where rules ask
 /// (choices.h), a record of exactly this declaration answers, if tune() has kept one, or of one like it, or the model
 /// of time where it promises much (tuned_declarations.h): explain() says so. Sums whose terms each count for one row

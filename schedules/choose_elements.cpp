@@ -36,12 +36,6 @@ struct Spread {
     int64_t elements() const { return threads * vector * steps; }
 };
 
-double cost_of_all(const Elements& elements, int64_t vector) {
-    double cost = 0;
-    for (const ElementAccess& access : elements.accesses) cost += cost_of(elements, access, vector);
-    return cost;
-}
-
 /// What is stored as one leaves by one request.
 int64_t cheapest_vector(const Elements& elements) {
     int64_t best = 1, bytes = 1;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <set>
 #include <unordered_set>
 
 #include "dsl/deep.h"
@@ -31,7 +33,7 @@ public:
 
     struct Found {
         Expr load;
-        bool is_lazy;
+        bool is_guarded, is_lazy;
     };
     const std::vector<Found>& found() const { return found_; }
 
@@ -39,12 +41,12 @@ private:
     void collect(const Expr& expr) {
         if (!seen_.insert(expr.id()).second) return;
         if (const Load* load = expr.as<Load>()) {
-            found_.push_back({expr, is_lazy_});
+            found_.push_back({expr, false, is_lazy_});
             for (const Expr& index : load->indices) collect(index);
         } else if (const Select* choice = expr.as<Select>()) {
             collect(choice->condition);
             if (choice->yes.as<Load>() && is_literal(choice->no) && seen_.insert(choice->yes.id()).second)
-                found_.push_back({choice->yes, is_lazy_});
+                found_.push_back({choice->yes, true, is_lazy_});
             branches_.insert(branches_.end(), {choice->yes, choice->no});
         } else if (const Binary* both = expr.as<Binary>();
                    both && (both->op == BinaryOp::And || both->op == BinaryOp::Or)) {
@@ -165,10 +167,46 @@ public:
         }
     }
 
+    /// Those of another access, too.
+    void join(const WarpPlaces& other) {
+        for (size_t lane = 0; lane < places_.size(); ++lane)
+            places_[lane].insert(places_[lane].end(), other.places_[lane].begin(), other.places_[lane].end());
+    }
+
     double cost() const {
         const auto vector = static_cast<int64_t>(places_[0].size());
         if (is_uniform()) return of_elements(vector);
         return of_elements(is_wide() ? std::max<int64_t>(MostBytes / bytes_, 1) : 1);
+    }
+
+    /// By groups of so many neighbours that begin at multiples of that; nothing where lanes need unlike ones.
+    std::optional<double> cost_of_groups(int64_t together) const {
+        auto base_of = [&](const std::vector<int64_t>& own) {
+            const int64_t first = *std::ranges::min_element(own);
+            return first - first % together;
+        };
+        auto places_of = [&](const std::vector<int64_t>& own) {
+            std::set<int64_t> places;
+            for (const int64_t place : own) places.insert(place - base_of(own));
+            return places;
+        };
+        const std::set<int64_t> wanted = places_of(places_[0]);
+        std::vector<int64_t> bases;
+        for (const std::vector<int64_t>& own : places_) {
+            if (*std::ranges::min_element(own) < 0 || places_of(own) != wanted) return {};
+            bases.push_back(base_of(own));
+        }
+        double cost = 0;
+        for (auto place = wanted.begin(); place != wanted.end();) {
+            const auto end = wanted.lower_bound(*place - *place % together + together);
+            const int64_t count = std::distance(place, end);
+            std::vector<int64_t> all = bases;
+            for (int64_t& each : all) each += *place;
+            const bool is_joined = count > 1 && count * 2 >= together;
+            cost += static_cast<double>((1 + lines_of(all, bytes_)) * (is_joined ? 1 : count));
+            place = end;
+        }
+        return cost;
     }
 
 private:
@@ -271,24 +309,67 @@ std::optional<Elements> elements_of(const Schedule& s, Stage stage) {
             reads.take(store.value);
         }
         result.operations = reads.operations();
-        for (const auto& [expr, is_lazy] : reads.found()) {
+        for (const auto& [expr, is_guarded, is_lazy] : reads.found()) {
             const Load& load = *expr.as<Load>();
-            add(load.buffer, load.indices, {.buffer = {}, .place = {}, .is_lazy = is_lazy});
+            add(load.buffer, load.indices, {.buffer = {}, .place = {}, .is_guarded = is_guarded, .is_lazy = is_lazy});
         }
     });
     if (!is_known || result.count() == 0) return {};
     return result;
 }
 
-double cost_of(const Elements& elements, const ElementAccess& access, int64_t vector) {
+namespace {
+
+/// Of a few warps, for all: for each element of a thread.
+double mean_cost(const Elements& elements, int64_t vector, const std::function<double(int64_t first)>& cost_of_warp) {
     constexpr int64_t samples = 4;
     const int64_t warps = std::max<int64_t>(elements.count() / (WarpThreads * vector), 1);
     double cost = 0;
     for (int64_t sample = 0; sample < samples; ++sample) {
         const int64_t warp = static_cast<int64_t>(mixed(static_cast<uint64_t>(sample)) >> 1) % warps;
-        cost += WarpPlaces(elements, access, warp * WarpThreads * vector, vector).cost();
+        cost += cost_of_warp(warp * WarpThreads * vector);
     }
     return cost / static_cast<double>(samples * vector);
+}
+
+/// Of reads of one buffer: each by itself, or together.
+double cost_of_reads(const Elements& elements, const std::vector<ElementAccess>& reads, int64_t first, int64_t vector) {
+    WarpPlaces all(elements, reads[0], first, vector);
+    double least = all.cost();
+    if (reads.size() == 1) return least;
+    for (size_t n = 1; n < reads.size(); ++n) {
+        const WarpPlaces other(elements, reads[n], first, vector);
+        least += other.cost();
+        all.join(other);
+    }
+    for (int64_t together = 2; together * bytes_of(reads[0].buffer->type) <= MostBytes; together *= 2)
+        if (const auto joined = all.cost_of_groups(together)) least = std::min(least, *joined);
+    return least;
+}
+
+}  // namespace
+
+double cost_of(const Elements& elements, const ElementAccess& access, int64_t vector) {
+    return mean_cost(elements, vector,
+                     [&](int64_t first) { return WarpPlaces(elements, access, first, vector).cost(); });
+}
+
+double cost_of_all(const Elements& elements, int64_t vector) {
+    double cost = 0;
+    std::vector<std::vector<ElementAccess>> joined;
+    for (const ElementAccess& access : elements.accesses) {
+        auto same = std::ranges::find_if(joined, [&](const auto& known) { return known[0].buffer == access.buffer; });
+        if (access.is_store || access.is_guarded || access.is_lazy)
+            cost += cost_of(elements, access, vector);
+        else if (same != joined.end())
+            same->push_back(access);
+        else
+            joined.push_back({access});
+    }
+    for (const std::vector<ElementAccess>& reads : joined)
+        cost +=
+            mean_cost(elements, vector, [&](int64_t first) { return cost_of_reads(elements, reads, first, vector); });
+    return cost;
 }
 
 bool is_chosen_by_data(const Read& read) {

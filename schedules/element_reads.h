@@ -13,6 +13,7 @@ struct ElementAccess {
     BufferRef buffer;
     Expr place;  ///< elements from the buffer's first, by the variables of the loops
     bool is_store = false;
+    bool is_guarded = false;  ///< read behind a condition, that chooses a constant in its place
     bool is_lazy = false;     ///< read in the branch that a condition chooses: by itself, whatever lies beside it
 };
 
@@ -33,6 +34,10 @@ std::optional<Elements> elements_of(const Schedule& s, Stage stage);
 /// `vector` elements side by side, and threads follow each other in the order of elements: 2 of f32 side by side, 1.25
 /// by vectors of four, 33 where each element is in another line. A few warps are taken for all.
 double cost_of(const Elements& elements, const ElementAccess& access, int64_t vector);
+
+/// The same of all accesses, where reads of neighbours, as of a record, are made together (codegen/thread_passes,
+/// join_reads).
+double cost_of_all(const Elements& elements, int64_t vector);
 
 /// Whether elements of tensors choose which one is read.
 bool is_chosen_by_data(const Read& read);

@@ -14,7 +14,8 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t blocks_wanted = 2048;  // of 256 threads: about two waves of 132 multiprocessors
+constexpr int64_t threads_of_block = 256;
+constexpr int64_t blocks_wanted = 2048;  // of so many threads: about two waves of 132 multiprocessors
 constexpr int64_t least_terms = 8;       // a thread: loads that it can have in flight
 constexpr int64_t most_of_block = 4;     // vectors of a thread that cost less than the launch of a second kernel
 constexpr int64_t few_blocks = 264;      // two for each multiprocessor of a large GPU: below, each has fewer terms
@@ -159,36 +160,56 @@ void schedule_parts_of_columns(Schedule& s, const StageRef& y, int64_t parts) {
                      {.lanes = 32, .rows = std::clamp<int64_t>(parts / 4, 1, 8), .neighbours = 1});
 }
 
-void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t threads, int64_t neighbours,
-                              std::source_location where) {
-    CalledFrom caller(where);
-    const std::vector<Loop> loops = reduce_loops(s, s[stage]);
+namespace {
+
+/// The threads of a block share the terms; each makes all results of the loops `own`, of which the block has one for
+/// each iteration of the others.
+void reduce_by_block(Schedule& s, Stage stage, int64_t threads, int64_t neighbours, const std::vector<Loop>& own) {
+    const std::vector<Loop> loops = reduce_loops(s, stage);
     const Loop terms = loops.size() > 1 ? s.fuse(loops, "term") : loops[0];
     auto [step, inside] = s.split(terms, threads * neighbours, Tail::Mask, {"step", "in_step"});
     auto [share, element] = s.split(inside, neighbours, {"share", "element"});
-    s.order({share, step, element});
+    std::vector<Loop> order = s.data_loops(stage);
+    std::erase_if(order, [&](const Loop& loop) { return std::ranges::find(own, loop.id, &Loop::id) != own.end(); });
+    order.insert(order.end(), {share, step, element});
+    order.insert(order.end(), own.begin(), own.end());
+    s.order(order);
     s.bind(share, thread);
     if (neighbours > 1) s.unroll(element);
+    for (const Loop& loop : own) s.unroll(loop);
+}
+
+}  // namespace
+
+void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t threads, int64_t neighbours,
+                              std::source_location where) {
+    CalledFrom caller(where);
+    reduce_by_block(s, s[stage], threads, neighbours, {});
 }
 
 void schedule_full_reduction(Schedule& s, const StageRef& y, int64_t count, int64_t neighbours, Combine combine,
                              std::source_location where) {
     CalledFrom caller(where);
     require_sizes("full reduction", {{"count", count, 0}, {"neighbours", neighbours}}, where);
-    const int64_t threads = 256, one = threads * neighbours;
+    const std::vector<Loop> own = s.data_loops(s[y]);
+    constexpr int64_t threads = threads_of_block;
+    const int64_t one = threads * neighbours;
     int64_t vectors = least_terms;
     while (vectors > 1 && count < one * vectors * few_blocks) vectors /= 2;
     const int64_t step = one * vectors;
     int64_t size = std::max(round_up((count + blocks_wanted - 1) / blocks_wanted, step), step);
     const bool is_short = count <= std::max(size, most_of_block * one);
-    if (is_short && combine == Combine::Workspace) return schedule_block_reduction(s, y, threads, neighbours);
+    if (is_short && combine == Combine::Workspace) return reduce_by_block(s, s[y], threads, neighbours, own);
     const std::vector<Loop> loops = reduce_loops(s, s[y]);
     const Loop terms = loops.size() > 1 ? s.fuse(loops, "term") : loops[0];
     auto [chunk, inside] = s.split(terms, size, Tail::Mask, {"chunk", "in_chunk"});
     Stage parts = s.rfactor(y, chunk, combine);
-    s.bind(s.data_loops(parts)[0], grid.x);
-    schedule_block_reduction(s, parts, threads, neighbours);
-    if (combine == Combine::Workspace) schedule_block_reduction(s, y, threads, 4);
+    std::vector<Loop> of_parts = s.data_loops(parts);
+    const Loop number = of_parts[0];
+    of_parts.erase(of_parts.begin());
+    reduce_by_block(s, parts, threads, neighbours, of_parts);
+    s.bind(number, grid.x);
+    if (combine == Combine::Workspace) reduce_by_block(s, s[y], threads, 4, s.data_loops(s[y]));
 }
 
 std::optional<ColumnReduction> column_reduction_of(const Tensor& c) {
@@ -282,15 +303,22 @@ int64_t neighbours_of_terms(const Schedule& s, Stage stage) {
 
 bool take_full_reduction(Schedule& s, Stage stage) {
     constexpr int64_t least = 2048, most = int64_t{1} << 50;  // terms
-    if (!s.reduces(stage) || !s.data_loops(stage).empty()) return false;
-    int64_t count = 1;
+    constexpr int64_t most_results = 8;                       // that a thread has in registers
+    if (!s.reduces(stage)) return false;
+    int64_t results = 1, count = 1;
+    for (const Loop& loop : s.data_loops(stage)) {
+        results *= std::min(as_constant(s.extent(loop)).value_or(most), most_results + 1);
+        if (results == 0 || results > most_results) return false;
+    }
     for (const Loop& loop : reduce_loops(s, stage)) {
         const auto extent = as_constant(s.extent(loop));
         if (!extent || *extent == 0) return false;
         count = std::min(count, most / *extent) * *extent;
     }
-    if (count < least) return false;
     const int64_t neighbours = neighbours_of_terms(s, stage);
+    const bool fits_blocks =
+        results > 1 && count <= most_of_block * threads_of_block * neighbours;  // one each takes less
+    if (count < least || fits_blocks) return false;
     return take_steps(s, stage, [&](Schedule& trial) { schedule_full_reduction(trial, stage, count, neighbours); });
 }
 

@@ -29,8 +29,9 @@ ColumnTerms schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows
 /// What adds so many parts of `y`, over columns: a second kernel.
 void schedule_parts_of_columns(Schedule& s, const StageRef& y, int64_t parts);
 
-/// Schedules a scalar `y` whose reduce axes have `count` terms together: vectors of `neighbours`, several in flight a
-/// thread. Combine::Atomic: the blocks add to y, without a second kernel behind.
+/// Schedules a scalar `y`, or few results, all of which a thread makes at once, whose reduce axes have `count` terms
+/// together: vectors of `neighbours`, several in flight a thread. Combine::Atomic: the blocks add to y, without a
+/// second kernel behind.
 void schedule_full_reduction(Schedule& s, const StageRef& y, int64_t count, int64_t neighbours,
                              Combine combine = Combine::Workspace, TW_HERE);
 
@@ -46,8 +47,8 @@ struct ColumnReduction {
 };
 std::optional<ColumnReduction> column_reduction_of(const Tensor& c);
 
-/// schedule_full_reduction of a scalar with so many terms that all threads of a block, or blocks, share them, if steps
-/// and passes take it. Whether it was scheduled.
+/// schedule_full_reduction of a scalar, or of 8 results at most, with so many terms that all threads of a block, or
+/// blocks, share them, if steps and passes take it. Whether it was scheduled.
 bool take_full_reduction(Schedule& s, Stage stage);
 
 /// As many terms as make a vector of what lies side by side for neighbouring ones, 16 bytes; 1 if there is none.

@@ -1,6 +1,7 @@
 #include "schedules/share_reduction.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "dsl/simplify.h"
@@ -13,6 +14,7 @@ namespace {
 constexpr int64_t Threads = 256, WarpThreads = 32, MostThreads = 1024;
 constexpr int64_t FewResults = 4096, SomeResults = 1 << 17;
 constexpr int64_t ManyTerms = 1024, ResultsOfThread = 4;     // of those that have their terms in common
+constexpr int64_t MostWithCommonTerms = 8;                   // sums that a thread has in registers, of one distance
 constexpr int64_t ThreadsWanted = 1024, TermsOfThread = 16;  // of a multiprocessor, and each at least
 
 /// Loops over terms, those that are equally long everywhere.
@@ -40,9 +42,80 @@ void spread(Schedule& s, Stage stage, int64_t results, int64_t each) {
     s.unroll(own);
 }
 
-/// Results of a thread: several share what they read of the terms.
+/// What adds a term to a result, and the variables of the loops around it, outermost first.
+struct Update {
+    Leaf leaf;
+    std::vector<Expr> data, terms;
+};
+
+void find_updates(const Stmt& stmt, int stage, Update& around, std::vector<Update>& found) {
+    if (const For* loop = stmt.as<For>()) {
+        std::vector<Expr>& own = loop->reduces ? around.terms : around.data;
+        own.push_back(loop->variable);
+        find_updates(loop->body, stage, around, found);
+        return own.pop_back();
+    }
+    if (const Allocate* allocation = stmt.as<Allocate>()) return find_updates(allocation->body, stage, around, found);
+    if (const Sequence* sequence = stmt.as<Sequence>())
+        for (const Stmt& each : sequence->stmts) find_updates(each, stage, around, found);
+    const Leaf* leaf = stmt.as<Leaf>();
+    if (leaf && leaf->stage == stage && leaf->kind == Leaf::Kind::Update)
+        found.push_back({*leaf, around.data, around.terms});
+}
+
+std::vector<Update> updates_of(const Schedule& s, Stage stage) {
+    std::vector<Update> found;
+    Update around;
+    for (const Nest& nest : s.tree().nests) find_updates(nest.body, stage.id, around, found);
+    return found;
+}
+
+/// Operations on floats of a term: those that depend on a variable, and all others.
+struct TermOperations {
+    explicit TermOperations(Expr of) : variable(std::move(of)) {}
+
+    bool count(const Expr& expr) {
+        if (auto known = depends.find(expr.id()); known != depends.end()) return known->second;
+        bool own = expr.same(variable);
+        for (const Expr& kid : children(expr)) own = count(kid) || own;
+        const bool computes = is_float(expr.type()) && !children(expr).empty() && !expr.as<Load>();
+        if (computes) (own ? with_it : without_it) += cost_of(expr);
+        return depends[expr.id()] = own;
+    }
+    static int64_t cost_of(const Expr& expr) {
+        constexpr int64_t of_function = 8;  // about
+        const Unary* unary = expr.as<Unary>();
+        const Binary* binary = expr.as<Binary>();
+        const bool is_long = (unary && unary->op >= UnaryOp::Sqrt) || (binary && binary->op == BinaryOp::Div);
+        return is_long ? of_function : 1;
+    }
+
+    Expr variable;
+    std::map<const ExprNode*, bool> depends;
+    int64_t with_it = 0, without_it = 0;
+};
+
+/// How many results that differ in their last index only have most of each term in common, as the components of a force
+/// have a distance: 1 if they do not.
+int64_t results_with_common_terms(const Schedule& s, Stage stage) {
+    const std::vector<Loop> loops = s.data_loops(stage);
+    const int64_t last = loops.empty() ? 1 : as_constant(s.extent(loops.back())).value_or(1);
+    if (last < 2 || last > MostWithCommonTerms) return 1;
+    for (const Update& update : updates_of(s, stage)) {
+        if (update.data.empty()) return 1;
+        TermOperations operations(update.data.back());
+        for (const StoreTo& store : update.leaf.stores) operations.count(store.value);
+        if (operations.without_it < operations.with_it) return 1;
+    }
+    return last;
+}
+
+/// Results of a thread: several share what they read of the terms, or compute for them.
 int64_t pick_each(const Schedule& s, Stage stage, int64_t by_rule) {
-    return pick(s.name(stage), "each", {1, 2, 4, 8}, by_rule);
+    std::vector<int64_t> options{1, 2, 4, 8};
+    const int64_t together = results_with_common_terms(s, stage);
+    if (together > 1 && std::ranges::find(options, together) == options.end()) options.push_back(together);
+    return pick(s.name(stage), "each", options, together > 1 ? together : by_rule);
 }
 
 }  // namespace
@@ -67,10 +140,12 @@ void spread_results(Schedule& s, Stage stage, int64_t results) {
 
 namespace {
 
-/// How many, SomeResults + 1 if there are more or it is not known.
-int64_t results_of(const Schedule& s, Stage stage) {
+/// How many, SomeResults + 1 if there are more or it is not known; those of one thread count once.
+int64_t results_of(const Schedule& s, Stage stage, bool of_threads = false) {
     int64_t results = 1;
-    for (Loop loop : s.data_loops(stage)) {
+    std::vector<Loop> loops = s.data_loops(stage);
+    if (of_threads && results_with_common_terms(s, stage) > 1) loops.pop_back();
+    for (Loop loop : loops) {
         const int64_t extent = as_constant(s.extent(loop)).value_or(SomeResults + 1);
         results = std::min(results * std::min(extent, SomeResults + 1), SomeResults + 1);
     }
@@ -85,48 +160,33 @@ int64_t neighbours_of_loop(const Schedule& s, Stage stage) {
     return terms < ManyTerms ? 1 : std::gcd(neighbours_of_terms(s, stage), *as_constant(s.extent(even.back())));
 }
 
-/// Loads of what the loops around a leaf of the stage make of terms: whether one reads of each result another element.
-void see_loads(const Stmt& stmt, int stage, std::vector<Expr>& data, std::vector<Expr>& terms, bool& found) {
-    if (const For* loop = stmt.as<For>()) {
-        std::vector<Expr>& own = loop->reduces ? terms : data;
-        own.push_back(loop->variable);
-        see_loads(loop->body, stage, data, terms, found);
-        return own.pop_back();
-    }
-    if (const Allocate* allocation = stmt.as<Allocate>()) return see_loads(allocation->body, stage, data, terms, found);
-    if (const Sequence* sequence = stmt.as<Sequence>()) {
-        for (const Stmt& each : sequence->stmts) see_loads(each, stage, data, terms, found);
-        return;
-    }
-    const Leaf* leaf = stmt.as<Leaf>();
-    if (!leaf || leaf->stage != stage || leaf->kind != Leaf::Kind::Update) return;
+/// Whether all results, but those of one thread, read the same of each term, many of them: a thread's results share it.
+bool have_terms_in_common(const Schedule& s, Stage stage) {
+    int64_t count = 1;
+    for (const Loop& loop : even_reduce_loops(s, stage)) count *= as_constant(s.extent(loop)).value_or(1);
+    if (count < ManyTerms) return false;
+    const bool differ_in_last = results_with_common_terms(s, stage) > 1;
     auto mentions = [](const Load& load, const std::vector<Expr>& variables) {
         return std::ranges::any_of(load.indices, [&](const Expr& index) {
             return std::ranges::any_of(variables, [&](const Expr& each) { return contains(index, each); });
         });
     };
-    for (const StoreTo& store : leaf->stores)
-        visit(store.value, [&](const Expr& e) {
-            const Load* load = e.as<Load>();
-            found = found || (load && mentions(*load, terms) && mentions(*load, data));
-        });
-}
-
-/// Whether all results read the same of each term, many of them: a thread's results share it.
-bool have_terms_in_common(const Schedule& s, Stage stage) {
-    int64_t count = 1;
-    for (const Loop& loop : even_reduce_loops(s, stage)) count *= as_constant(s.extent(loop)).value_or(1);
-    if (count < ManyTerms) return false;
     bool found = false;
-    std::vector<Expr> data, terms;
-    for (const Nest& nest : s.tree().nests) see_loads(nest.body, stage.id, data, terms, found);
+    for (Update& update : updates_of(s, stage)) {
+        if (differ_in_last) update.data.pop_back();
+        for (const StoreTo& store : update.leaf.stores)
+            visit(store.value, [&](const Expr& e) {
+                const Load* load = e.as<Load>();
+                found = found || (load && mentions(*load, update.terms) && mentions(*load, update.data));
+            });
+    }
     return !found;
 }
 
 /// A warp each, or more threads where results alone leave multiprocessors idle and terms are many.
 int64_t sharers_of(const Schedule& s, Stage stage, int64_t terms) {
     const int64_t wanted = std::max(s.target().multiprocessors, 1) * ThreadsWanted,
-                  results = std::max<int64_t>(results_of(s, stage), 1);
+                  results = std::max<int64_t>(results_of(s, stage, true), 1);
     int64_t sharers = WarpThreads;
     while (sharers < Threads && sharers * results < wanted && terms >= 2 * sharers * TermsOfThread) sharers *= 2;
     return sharers;
@@ -178,7 +238,7 @@ void share_reduction(Schedule& s, Stage stage) {
 
 bool reduce_together(Schedule& s, Stage stage) {
     const int64_t results = results_of(s, stage);
-    const bool is_shared = results <= SomeResults && is_worth_sharing(s, stage);
+    const bool is_shared = results_of(s, stage, true) <= SomeResults && is_worth_sharing(s, stage);
     const bool is_by_rule = results <= FewResults || !is_shared || have_terms_in_common(s, stage);
     const std::string by_rule = is_by_rule ? "together" : "by_one";
     const std::string way = pick(s.name(stage), "reduced", {"together", "by_warps", "by_one"}, by_rule);

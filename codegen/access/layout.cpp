@@ -124,9 +124,6 @@ Access flat_access(const Buffer& buffer, const std::vector<Expr>& indices) {
     return {buffer, {simplify(offset)}};
 }
 
-namespace {
-
-/// What divides a place. In a sum, x % m is x less a multiple of m: i * 50257 - i % 8 is a multiple of 8.
 int64_t divisor_of_place(const Expr& place) {
     int64_t best = divisor_of(place);
     for (const auto& [atom, factor] : affine_of(place).terms) {
@@ -138,6 +135,8 @@ int64_t divisor_of_place(const Expr& place) {
     }
     return best;
 }
+
+namespace {
 
 bool moves_as_vector(const Access& access, const Expr& variable, int64_t extent, int64_t width) {
     Expr group = index_variable("g", 0, extent / width - 1), lane = index_variable("q", 0, width - 1);

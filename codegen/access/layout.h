@@ -54,6 +54,9 @@ Layout in_lines(const std::vector<int64_t>& shape, int fast, const std::vector<i
 /// A global buffer's access as one flat element offset, by its strides (dense row-major if it has none).
 Access flat_access(const Buffer& buffer, const std::vector<Expr>& indices);
 
+/// What divides a place. In a sum, x % m is x less a multiple of m: i * 50257 - i % 8 is a multiple of 8.
+int64_t divisor_of_place(const Expr& place);
+
 /// The largest width w, a power of two with w * bytes <= max_bytes and w dividing `extent`, such that while `variable`
 /// runs over w values from a multiple of w on, the access runs over w neighbours in the last dimension that start at a
 /// multiple of w. 1 if there is none.

@@ -52,6 +52,16 @@ ThreadKernel split_casts(const ThreadKernel& kernel);
 ///                                                         y[n] = select(seen, x[n] * l_reciprocal, 0)
 ThreadKernel hoist_values(const ThreadKernel& kernel);
 
+/// Reads neighbouring elements of global memory together that are read one by one, in expressions, in statements that
+/// follow each other, or by iterations of unrolled loops: records, and windows. They lie from a multiple of their
+/// number on, and at least half of them are wanted. Read is what the statements read in any case, or behind the same
+/// conditions, and no one writes meanwhile.
+///
+///     y[i] = x[i * 4] * x[i * 4 + 1] + x[i * 4 + 2]     float x_values[4]
+///                                                       x_values[0] = x[i * 4], 4 wide
+///                                                       y[i] = x_values[0] * x_values[1] + x_values[2]
+ThreadKernel join_reads(const ThreadKernel& kernel);
+
 /// Names the values that an expression uses more than once, in front of the statement, and parts of expressions that
 /// are too deep for compilers. What reads memory, or may divide by zero, is evaluated where the expression evaluates it
 /// only.
@@ -63,6 +73,15 @@ ThreadKernel hoist_values(const ThreadKernel& kernel);
 ///                                                        if (needs_1) e_2 = g(x[i + 1])
 ///                                                        y[i] = select(i < n, e_2 * e_2, 0)
 ThreadKernel name_values(const ThreadKernel& kernel);
+
+/// Computes once, in front of unrolled loops, what all of their iterations have in common: names of values that none of
+/// them changes, and parts of floats that take several operations. Evaluated in any case, of constant memory and
+/// registers.
+///
+///     unroll d < 3                                       let common_1 = exp(x[i] - y[j])
+///       sum[d] = sum[d] + exp(x[i] - y[j]) * v[d]        unroll d < 3
+///                                                          sum[d] = sum[d] + common_1 * v[d]
+ThreadKernel hoist_common(const ThreadKernel& kernel);
 
 /// Moves conditions out of loops that do not change them, and names address arithmetic outside of what repeats it.
 ///
@@ -132,7 +151,8 @@ ThreadKernel read_ahead_of_masks(const ThreadKernel& kernel);
 ///     y[i] = sigmoid(2 * x[i])    y[i] = logistic2(-2.885390 * x[i])
 ThreadKernel choose_functions(const ThreadKernel& kernel);
 
-/// Marks unrolled loops that read sums of matrix units between barriers: one step's arithmetic stays behind its barriers.
+/// Marks unrolled loops that read sums of matrix units between barriers: one step's arithmetic stays behind its
+/// barriers.
 ///
 ///     unroll piece < 4                                  unroll piece < 4, apart
 ///       barrier                                           barrier

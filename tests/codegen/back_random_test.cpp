@@ -1,5 +1,5 @@
-// Random schedules through the back half: hoisting and narrowing change no result, and the barriers are those that are
-// needed, no more.
+// Random schedules through the back half: joined reads, hoisting and narrowing change no result, and the barriers are
+// those that are needed, no more.
 #include <cmath>
 #include <random>
 
@@ -93,7 +93,7 @@ void check(const Schedule& s, Machine machine) {
         ThreadKernel kernel = lower_to_threads(tree, nest, s.target(), {}, notes);
         run(kernel, machine);
         verify_thread_ir(kernel);
-        ThreadKernel hoisted = hoist_invariants(kernel);
+        ThreadKernel hoisted = hoist_invariants(join_reads(kernel));
         verify_thread_ir(hoisted);
         ThreadKernel synchronised = insert_barriers(hoisted);
         verify_thread_ir(synchronised);

@@ -226,6 +226,40 @@ TEST(ChosenVectors, AreAsWideAsElementsAllow) {
     }
 }
 
+/// Points, in vectors of several, boxes, complex numbers, boxes that data choose: the elements of each by one access.
+TEST(ChosenRecords, AreReadWhole) {
+    constexpr int64_t N = 300;
+    const Tensor a = input("a", f32, {N, 4}), b = input("b", f32, {N, 4}), z = input("z", f32, {N, 2}),
+                 w = input("w", bf16, {N, 2}), ids = input("ids", i32, {N});
+    const Tensor common = compute("common", {N, N}, [&](Expr i, Expr j) {
+        auto along = [&](int d) { return max(min(a(i, d + 2), b(j, d + 2)) - max(a(i, d), b(j, d)), 0.0); };
+        return along(0) * along(1);
+    });
+    const Tensor product = compute("product", {N, 2}, [&](Expr n, Expr d) {
+        const Expr re = cast(f32, w(n, 0)), im = cast(f32, w(n, 1));
+        return select(d == 0, z(n, 0) * re - z(n, 1) * im, z(n, 0) * im + z(n, 1) * re);
+    });
+    const Tensor chosen = compute("chosen", {N}, [&](Expr i) {
+        auto at = [&](int d) { return a(cast(i64, ids(i)), d); };
+        return at(0) * at(1) + at(2) * at(3);
+    });
+    struct Case {
+        Tensor y;
+        std::vector<std::pair<const char*, int>> widths;
+    };
+    for (const auto& [y, widths] :
+         {Case{common, {{"a", 16}, {"b", 16}}}, Case{product, {{"z", 8}, {"w", 4}}}, Case{chosen, {{"a", 16}}}}) {
+        const Schedule s = choose_schedule({y}, small_target());
+        const Bindings data = data_for({y});
+        SCOPED_TRACE(build(s).cuda());
+        const Counted count = counted(s, data);
+        for (const auto& [buffer, bytes] : widths) EXPECT_EQ(count.widths(buffer), std::pair(bytes, bytes)) << buffer;
+        Executable executable(build(s), open_device("emulated:sm_90a"));
+        const auto differs = difference(y.name(), run_on(executable, data)[0], interpret_plain({y}, data)[0]);
+        EXPECT_FALSE(differs) << *differs;
+    }
+}
+
 /// Gradients of a product, and the like: what both read is read by the same threads, also where one overwrites an
 /// input.
 TEST(ChosenOutputs, OfTheSameElementsAreOneKernel) {
@@ -302,6 +336,45 @@ TEST(ChosenReductions, ShareTermsOfFewResults) {
         EXPECT_LT(static_cast<double>(count.all.global_sectors) * 32, lines * bytes + 8192);
         Executable executable(build(s), open_device("emulated:sm_90a"));
         const auto differs = difference("y", run_on(executable, data)[0], interpret_plain(outputs, data)[0]);
+        EXPECT_FALSE(differs) << *differs;
+    }
+}
+
+int count_of(const std::string& text, const std::string& part) {
+    int found = 0;
+    for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
+    return found;
+}
+
+/// Forces, weighted sums of vectors, gradients of few parameters: a thread has all results of a term, and what these
+/// have in common is made once, as is said by the one maximum in the text.
+TEST(ChosenReductions, MakeWhatResultsHaveInCommonOnce) {
+    constexpr int64_t N = 150, Many = 5000;
+    const Tensor p = input("p", f32, {N, 3}), x = input("x", f32, {N}), z = input("z", f32, {N}),
+                 v = input("v", f32, {N, 5}), rows = input("rows", f32, {Many, 4}), w = input("w", f32, {4});
+    const Axis j = reduce_axis("j", N), r = reduce_axis("r", Many);
+    const Tensor forces = compute("forces", {N, 3}, [&](Expr i, Expr d) {
+        Expr distance = abs(p(j, 0) - p(i, 0)) + abs(p(j, 1) - p(i, 1)) + abs(p(j, 2) - p(i, 2));
+        return sum((p(j, d) - p(i, d)) * max(9.0 - distance, 0.0), j);
+    });
+    const Tensor weighted = compute("weighted", {N, 5}, [&](Expr i, Expr d) {
+        return sum(max(3.0 - (x(i) - z(j)) * (x(i) - z(j)), 0.0) * v(j, d), j);
+    });
+    const Tensor gradient = compute("gradient", {4}, [&](Expr d) {
+        const Expr y = rows(r, 0) * w(0) + rows(r, 1) * w(1) + rows(r, 2) * w(2) + rows(r, 3) * w(3);
+        return sum(max(y, 0.0) * rows(r, d), r);
+    });
+    for (const auto& [y, kernels] : {std::pair{forces, 1}, {weighted, 1}, {gradient, 2}}) {
+        const Schedule s = choose_schedule({y}, target("sm_90a"));
+        const Program program = build(s);
+        SCOPED_TRACE(program.cuda());
+        EXPECT_EQ(program.kernels().size(), kernels);
+        const std::string text = program.kernels()[0].cuda;
+        EXPECT_EQ(count_of(text.substr(text.find("extern \"C\"")), "tw::max("), 1);
+        EXPECT_THAT(text, testing::HasSubstr("const float common_1 ="));
+        const Bindings data = data_for({y});
+        Executable executable(program, open_device("emulated:sm_90a"));
+        const auto differs = difference(y.name(), run_on(executable, data)[0], interpret_plain({y}, data)[0]);
         EXPECT_FALSE(differs) << *differs;
     }
 }

@@ -111,6 +111,39 @@ Schedule scheduled_long_functions() {
     return s;
 }
 
+constexpr const char* boxes = "boxes";
+/// How much each of some boxes overlaps with each of others.
+Schedule scheduled_boxes() {
+    Tensor a = input("a", f32, {64, 4}), b = input("b", f32, {96, 4});
+    Tensor common = compute("common", {64, 96}, [&](Expr i, Expr j) {
+        const Expr width = min(a(i, 2), b(j, 2)) - max(a(i, 0), b(j, 0));
+        const Expr height = min(a(i, 3), b(j, 3)) - max(a(i, 1), b(j, 1));
+        return max(width, 0.0) * max(height, 0.0);
+    });
+    Schedule s({common}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(common);
+    auto [step, t] = s.split(j, 48, {"step", "t"});
+    s.bind(i, grid.x);
+    s.bind(step, unrolled);
+    s.bind(t, thread);
+    return s;
+}
+
+/// Sums of vectors, weighted by how far points are from each other.
+constexpr const char* weighted_sums = "weighted sums";
+Schedule scheduled_weighted_sums() {
+    Tensor x = input("x", f32, {96}), z = input("z", f32, {64}), v = input("v", f32, {64, 3});
+    Axis j = reduce_axis("j", 64);
+    Tensor y =
+        compute("y", {96, 3}, [&](Expr i, Expr d) { return sum(exp((x(i) - z(j)) * (z(j) - x(i))) * v(j, d), j); });
+    Schedule s({y}, target("sm_90a"));
+    auto [i, d] = s.loops<2>(y);
+    s.order({i, s.reduce(y), d});
+    s.bind(i, thread);
+    s.bind(d, unrolled);
+    return s;
+}
+
 constexpr const char* products = "product_64x48x40";
 constexpr const char* tensor_core_products = "gemm_bf16_64x64x64_tb_tile32x32x16w16x16s3";
 constexpr const char* hopper_products = "gemm_bf16_128x64x128_tb_tile128x64x64g2s2r64b";
@@ -148,13 +181,15 @@ constexpr Example examples[] = {
     {"name_thresholds", "attention_bf16_1x1x64x64_causal_tile64x64s2"},
     {"split_casts", attention_by_rule},
     {"hoist_values", attention_by_rule},
+    {"join_reads", boxes},
     {"name_values", "gelu_bias_7x37_f32"},
+    {"hoist_common", weighted_sums},
     {"hoist_invariants", products},
     {"drop_aliases", hopper_products},
     {"shift_registers", long_functions},
     {"read_early", "gemm_e4m3_64x128x256_tb_scaled"},
     {"insert_barriers", products},
-    {"narrow_accumulators", "argmax_2x70000_f32"},
+    {"narrow_accumulators", "argmax_9x70000_f32"},
     {"narrow_indices", "softmax_300000x8192_bf16"},
     {"read_ahead_of_masks", "convolution_bf16_1x12x12x64_64_3x3_pad1_tilehalo64b32s2t1"},
     {"choose_functions", "gemm_bf16_40x96x72_tb_bias_gelu_tanh_tile32x32x32w16x16s3r"},
@@ -167,6 +202,8 @@ Program program_of(const char* kernel) {
     if (std::string_view(kernel) == sums_by_tickets) return build(scheduled_sums_by_tickets());
     if (std::string_view(kernel) == prefix_sums) return build(scheduled_prefix_sums());
     if (std::string_view(kernel) == long_functions) return build(scheduled_long_functions());
+    if (std::string_view(kernel) == boxes) return build(scheduled_boxes());
+    if (std::string_view(kernel) == weighted_sums) return build(scheduled_weighted_sums());
     if (std::string_view(kernel) == crowded_rows) return build(scheduled_crowded_rows());
     const schedules::CatalogEntry* entry = schedules::find_library_kernel(kernel);
     if (!entry) throw_error(Error, "no kernel '{}'", kernel);
