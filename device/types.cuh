@@ -34,22 +34,23 @@ __device__ inline float cvt_f32_bf16(unsigned short bits) {
 //: to_f32_bf16 common needs bf16 cvt_f32_bf16
 __device__ inline float to_f32(bf16 x) { return cvt_f32_bf16(x.bits); }
 
-//: to_f32_e4m3 common needs e4m3 bits
+//: to_f32_e4m3 common needs e4m3 bits cvt_f32_f16
 __device__ inline float to_f32(e4m3 x) {
+#if __CUDA_ARCH__ >= 890
+    unsigned pair;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"((unsigned short)x.bits));
+    return cvt_f32_f16((unsigned short)pair);
+#else
     const unsigned sign = (x.bits & 0x80u) << 24, magnitude = x.bits & 0x7fu;
     if (magnitude == 0x7f) return bits_float(0x7fffffff);
     // 2^120: bias 7 to 127.
     return bits_float(sign | float_bits(bits_float(magnitude << 20) * 1.32922799578491587e36f));
+#endif
 }
 
-//: to_f32_e5m2 common needs e5m2 bits
-__device__ inline float to_f32(e5m2 x) {
-    const unsigned sign = (x.bits & 0x80u) << 24, magnitude = x.bits & 0x7fu;
-    if (magnitude > 0x7c) return bits_float(0x7fffffff);
-    if (magnitude == 0x7c) return bits_float(sign | 0x7f800000);
-    // 2^112: bias 15 to 127.
-    return bits_float(sign | float_bits(bits_float(magnitude << 21) * 5.19229685853482763e33f));
-}
+//: to_f32_e5m2 common needs e5m2 cvt_f32_f16
+/// The upper half of an f16.
+__device__ inline float to_f32(e5m2 x) { return cvt_f32_f16((unsigned short)(x.bits << 8)); }
 
 //: to_f32 common needs to_f32_f16 to_f32_bf16 to_f32_e4m3 to_f32_e5m2
 

@@ -366,9 +366,16 @@ double cost_of_all(const Elements& elements, int64_t vector) {
         else
             joined.push_back({access});
     }
-    for (const std::vector<ElementAccess>& reads : joined)
-        cost +=
-            mean_cost(elements, vector, [&](int64_t first) { return cost_of_reads(elements, reads, first, vector); });
+    // Of threads that read more beside each other, the first cache loses what others of a piece are to read.
+    constexpr int64_t most_of_a_thread = 64;  // bytes
+    for (const std::vector<ElementAccess>& reads : joined) {
+        const int64_t bytes = static_cast<int64_t>(reads.size()) * vector * bytes_of(reads[0].buffer->type);
+        if (reads.size() == 1 || bytes <= most_of_a_thread)
+            cost += mean_cost(elements, vector,
+                              [&](int64_t first) { return cost_of_reads(elements, reads, first, vector); });
+        else
+            for (const ElementAccess& read : reads) cost += cost_of(elements, read, vector);
+    }
     return cost;
 }
 

@@ -106,10 +106,10 @@ private:
 
     /// An element of the own row and of the reduction's column; or of the own place, of what reduces nothing.
     static bool is_own_row(const Operation& operation, const Read& read, const Reduce* sum) {
-        if (read.guarded || read.indices.size() != 2) return false;
-        const Expr &row = operation.axes[0], &column = sum ? sum->axes[0] : operation.axes.back();
-        return read.indices[0].same(row) && read.indices[1].same(column) &&
-               operation.axes.size() == (sum ? size_t{1} : size_t{2}) && (!sum || sum->axes.size() == 1);
+        const bool of_row = sum && sum->axes.size() == 1 && operation.axes.size() == 1;
+        if (read.guarded || read.indices.size() != 2 || (!of_row && (sum || operation.axes.size() != 2))) return false;
+        const Expr &row = operation.axes[0], &column = of_row ? sum->axes[0] : operation.axes[1];
+        return read.indices[0].same(row) && read.indices[1].same(column);
     }
     static bool reads_at_own_place(const Operation& operation) {
         bool own = true;

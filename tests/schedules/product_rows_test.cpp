@@ -101,6 +101,28 @@ TEST_P(ProductRows, AreMadeInRegisters) {
     }
 }
 
+/// What reads other than whole rows needs the product in memory.
+TEST(ProductRowsOf, OthersAreLeftAlone) {
+    const Tensor a = input("a", bf16, {128, 64}), b = input("b", bf16, {96, 64});
+    const Axis k = reduce_axis("k", 64), i = reduce_axis("i", 128), j = reduce_axis("j", 96),
+               half = reduce_axis("h", 48);
+    const Tensor z =
+        compute("z", {128, 96}, [&](Expr r, Expr c) { return sum(cast(f32, a(r, k)) * cast(f32, b(c, k)), k); });
+    const Tensor all = compute("all", {},
+                               [&](const std::vector<Expr>&) {
+                                   return sum(z(i, j) * z(i, j), {i, j});
+                               }),
+                 columns = compute("columns", {96}, [&](Expr c) { return sum(z(i, c), i); }),
+                 part = compute("part", {128}, [&](Expr r) { return sum(z(r, half), half); }),
+                 other = compute("other", {128}, [&](Expr r) { return sum(z(127 - r, j), j); }),
+                 rows = compute("rows", {128}, [&](Expr r) { return sum(z(r, j), j); }),
+                 elements = compute("elements", {128, 96}, [&](Expr r, Expr c) { return tanh(z(r, c)); });
+    for (const std::vector<Tensor>& outputs : std::vector<std::vector<Tensor>>{
+             {all}, {columns}, {part}, {other}, {rows, z}, {rows, elements}, {rows, columns}})
+        EXPECT_FALSE(with_rows(outputs)) << outputs[0].name();
+    EXPECT_TRUE(with_rows({rows}));
+}
+
 INSTANTIATE_TEST_SUITE_P(Random, ProductRows,
                          testing::Values(OfRows::Softmax, OfRows::Largest, OfRows::Weighted, OfRows::Several,
                                          OfRows::Nearest));
