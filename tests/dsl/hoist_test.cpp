@@ -135,7 +135,7 @@ TEST_F(Hoist, LengthsThatElementsDecide) {
         Axis k = reduce_axis("k", i + 1);
         return sum(sum(x(i, j) * y(i, k), j) / l(i), k);
     });
-    EXPECT_EQ(hoisted(o), "o[i] = (sum_k y[i, k]) * (sum_j x[i, j]) / l[i]");
+    EXPECT_EQ(hoisted(o), "o[i] = (sum_{k < i + 1} y[i, k]) * (sum_j x[i, j]) / l[i]");
     Tensor nested = summed([&](Expr i, Expr k) {
         Axis n = reduce_axis("n", k + 1);
         return x(i, k) * sum(y(i, n), n);
