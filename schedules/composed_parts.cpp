@@ -16,13 +16,6 @@ Tensor placeholder_of(const Tensor& tensor) {
     return input(tensor.name(), tensor.type(), {tensor.shape().begin(), tensor.shape().end()});
 }
 
-std::vector<Tensor> inputs_of(const ScheduledPart& part) {
-    std::vector<Tensor> found;
-    for (const Tensor& operand : part.operands)
-        found.push_back(operand.operation()->is_input() ? operand : placeholder_of(operand));
-    return found;
-}
-
 Schedule schedule_over(const std::vector<Tensor>& operands, const ScheduledPart& part) {
     return made_with_trees_later([&] { return part.schedule(operands); });
 }
@@ -50,7 +43,7 @@ public:
         std::vector<std::vector<Tensor>> results;
         size_t first = 0;
         for (const ScheduledPart& part : parts_) {
-            operands_ = inputs_of(part);
+            operands_ = as_inputs(part.operands);
             schedules.push_back(schedule_over(operands_, part));
             results.push_back(results_of(part, first, schedules.back(), chosen));
             first += part.given.size();
@@ -121,9 +114,16 @@ private:
 
 }  // namespace
 
+std::vector<Tensor> as_inputs(const std::vector<Tensor>& operands) {
+    std::vector<Tensor> found;
+    for (const Tensor& operand : operands)
+        found.push_back(operand.operation()->is_input() ? operand : placeholder_of(operand));
+    return found;
+}
+
 std::string refusal_of(const ScheduledPart& part, const Target& target) {
     try {
-        const Schedule s = schedule_over(inputs_of(part), part);
+        const Schedule s = schedule_over(as_inputs(part.operands), part);
         codegen::counted_kernels(s.tree(), target);
         return "";
     } catch (const Error& error) {

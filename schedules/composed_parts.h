@@ -19,6 +19,9 @@ struct ScheduledPart {
     std::string text;  ///< for explain()
 };
 
+/// The tensors, those that are computed as inputs of their names, shapes and types: what a part is tried over.
+std::vector<Tensor> as_inputs(const std::vector<Tensor>& operands);
+
 /// What steps or passes refuse of the part by itself; empty if nothing.
 std::string refusal_of(const ScheduledPart& part, const Target& target);
 

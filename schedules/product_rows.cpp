@@ -317,12 +317,7 @@ std::optional<ScheduledPart> scheduled_part(const Tensor& product, const std::ve
         return {};
     auto rows = RowReaders(product, outputs).find();
     if (!rows) return {};
-    std::vector<Tensor> inputs;
-    for (const Tensor& operand : rows->operands)
-        inputs.push_back(operand.operation()->is_input()
-                             ? operand
-                             : input(operand.name(), operand.type(), {operand.shape().begin(), operand.shape().end()}));
-    const auto tiles = best_tiles(over_operands(*rows, inputs), *unit, target);
+    const auto tiles = best_tiles(over_operands(*rows, as_inputs(rows->operands)), *unit, target);
     if (!tiles) return {};
     std::vector<std::string> names;
     for (const RowOperation& row : rows->rows) names.push_back(row->name);

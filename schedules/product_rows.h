@@ -14,9 +14,9 @@ namespace tw::schedules {
 ///     l[i] = log(sum_j exp(z[i, j] - m[i])) + m[i]        y[i] = sum_j z[i, j] * x[i, j]
 ///
 /// a tile's part of each reduction is made of its registers, and kernels behind combine the parts of a row: the product
-/// has no memory. An element of it that is read beside, as z[i, label[i]], is a sum of its own. Nothing where there is
-/// no such product, none that can be built so, or where the model of time expects `choose_rest` to be faster; all else
-/// is scheduled by that. outputs() say the same as those given. explain() says what was found.
+/// has no memory. An element of it that is read beside, as z[i, label[i]], is a sum of its own. All else is scheduled by
+/// `choose_rest`. Nothing where there is no such product, or none that can be built so. outputs() say the same as those
+/// given. explain() says what was found.
 std::optional<Schedule> with_product_rows(const std::vector<Tensor>& outputs, const Target& target,
                                           const ChooseRest& choose_rest);
 
