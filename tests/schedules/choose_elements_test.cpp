@@ -260,6 +260,17 @@ TEST(ChosenRecords, AreReadWhole) {
     }
 }
 
+/// Of large records a thread has one: more of them outgrow the first cache before their pieces are read whole.
+TEST(ChosenRecords, OfManyElementsAreOneAThread) {
+    const Tensor a = input("a", f32, {1 << 22, 3, 3});
+    const Tensor sums = compute("sums", {1 << 22}, [&](Expr n) {
+        Expr sum = a(n, 0, 0);
+        for (int k = 1; k < 9; ++k) sum = sum + a(n, k / 3, k % 3);
+        return sum;
+    });
+    EXPECT_THAT(choose_schedule({sums}, target("sm_90a")).trace_as_cpp(), testing::Not(testing::HasSubstr("vector)")));
+}
+
 /// Gradients of a product, and the like: what both read is read by the same threads, also where one overwrites an
 /// input.
 TEST(ChosenOutputs, OfTheSameElementsAreOneKernel) {

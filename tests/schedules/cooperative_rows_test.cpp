@@ -9,6 +9,7 @@
 
 #include "ops/check.h"
 #include "ops/executable.h"
+#include "schedules/catalog.h"
 #include "schedules/row_operators.h"
 #include "tests/ops/random_cases.h"
 #include "tests/support/expect_error.h"
@@ -69,6 +70,15 @@ TEST(CooperativeRowsThreads, AreNoMoreThanShortRowsHaveVectors) {
         EXPECT_EQ(shape.threads, threads) << columns;
         EXPECT_EQ(shape.threads * shape.rows % 32, 0) << columns;
     }
+}
+
+/// Each of few rows has threads enough for its multiprocessor.
+TEST(CooperativeRowsThreads, OfFewRowsAreMany) {
+    auto threads_of = [](const char* name) {
+        return build(find_kernel(name)->make(target("sm_90a"))).kernels().at(0).threads;
+    };
+    EXPECT_EQ(threads_of("moments_128x15680_f32"), 512);
+    EXPECT_EQ(threads_of("moments_4096x15680_f32"), 128);
 }
 
 /// A division for several vectors, not for each element.
