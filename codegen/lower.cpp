@@ -89,6 +89,7 @@ constexpr ThreadPass thread_passes[] = {
     {"narrow_indices", narrow_indices},            //
     {"read_ahead_of_masks", read_ahead_of_masks},  //
     {"choose_functions", choose_functions},        //
+    {"share_divisors", share_divisors},            //
     {"keep_steps_apart", keep_steps_apart},        //
 };
 /// Behind verify_signals, which sees kernels that do not overlap.

@@ -379,6 +379,21 @@ __device__ inline double erf(double x) { return library_erf(x); }
 
 //: erf common needs erf_f32 erf_f64
 
+//: divided_f32 common needs bits fma_f32
+/// x / divisor to 0.5000001 ulp, where the quotient is 2^-100 at least and the divisor neither subnormal (it counts as
+/// 2^-128 if it is less) nor more than 2^101 (to 8 ulp). What belongs to the divisor alone compilers compute once for
+/// all x: its reciprocal in two parts, high and low, of one sign, so that infinity times both is no NaN; after
+/// Brisebarre, Muller and Raina, Accelerating Correctly Rounded Floating-Point Division, 2004.
+__device__ inline float divided(float x, float divisor) {
+    const float rounded = 1.0f / divisor, left = fma(-rounded, divisor, 1.0f);
+    const float high = left < 0.0f ? bits_float(float_bits(rounded) - 1u) : rounded;
+    const float rest = fmaxf(fma(-high, divisor, 1.0f), 9.09494702e-13f) * high;  // 2^-40 at least
+    const float low = rest == 0.0f || left < -1.0f ? high * 4.76837158e-07f : rest;
+    return fma(x, high, x * low);
+}
+
+//: divided common needs divided_f32
+
 //: floor_div_i32 common
 /// Rounds toward minus infinity; the least integer by -1 wraps.
 __device__ inline int floor_div(int a, int b) {

@@ -140,6 +140,7 @@ Interval of_operation(BinaryOp op, const Interval& a, const Interval& b) {
         case BinaryOp::BitXor:
         case BinaryOp::ShiftRight:
         case BinaryOp::MulHigh: return of_words(op, a, b);
+        case BinaryOp::DivShared: break;  // of floats
     }
     return {};
 }

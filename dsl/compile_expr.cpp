@@ -169,6 +169,7 @@ private:
             case BinaryOp::ShiftLeft: return Op::ShiftLeftI;
             case BinaryOp::ShiftRight: return Op::ShiftRightI;
             case BinaryOp::MulHigh: return Op::MulHighI;
+            case BinaryOp::DivShared: break;  // of floats
         }
         return Op::Return;
     }
@@ -178,7 +179,8 @@ private:
             case BinaryOp::Add: return Op::AddS;
             case BinaryOp::Sub: return Op::SubS;
             case BinaryOp::Mul: return Op::MulS;
-            case BinaryOp::Div: return Op::DivS;
+            case BinaryOp::Div:
+            case BinaryOp::DivShared: return Op::DivS;
             case BinaryOp::Min: return Op::MinS;
             case BinaryOp::Max: return Op::MaxS;
             case BinaryOp::Less: return Op::LessS;

@@ -90,6 +90,7 @@ enum class BinaryOp {
     NotEqual,
     And,
     Or,
+    DivShared,  ///< Div of f32 by what many elements are divided by; kernels have it
     BitAnd,
     BitOr,
     BitXor,

@@ -32,6 +32,7 @@ std::optional<int64_t> apply_to_integers(BinaryOp op, int64_t a, int64_t b) {
         case BinaryOp::ShiftLeft: return shifted_left(a, b);
         case BinaryOp::ShiftRight: return shifted_right(a, b);
         case BinaryOp::MulHigh: return high_product(a, b);
+        case BinaryOp::DivShared: break;  // of floats
     }
     return {};
 }

@@ -46,6 +46,7 @@ BinaryNotation notation_of(BinaryOp op) {
         case BinaryOp::Sub: return {"-", AddLevel};
         case BinaryOp::Mul: return {"*", MulLevel};
         case BinaryOp::Div: return {"/", MulLevel};
+        case BinaryOp::DivShared: return {"divided", Primary};
         case BinaryOp::Mod: return {"%", MulLevel};
         case BinaryOp::Min: return {"min", Primary};
         case BinaryOp::Max: return {"max", Primary};

@@ -364,7 +364,8 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     auto [unit, leaving] = block_loops(s, p, result, sums, outer, wi, mi, nj, tiles);
     const bool is_scaled = !p.scales.empty();
     if (is_scaled) unit.over_k = s.reduce(result);  // its steps are blocks of scales
-    s.persistent(blocks, {.longest_first = p.growing});
+    s.persistent(blocks, {.blocks = static_cast<int>(blocks_at_once(s.target(), tiles.cluster * tiles.cluster_columns)),
+                          .longest_first = p.growing});
     for (Loop rank : ranks) s.bind(rank, cluster);
     s.bind(wi, warpgroup);
     std::vector<StageRef> loads = stage_operands(s, p, unit);

@@ -45,6 +45,7 @@ struct TensorProductShape {
     bool copy_operands = false;
     /// In the last dimension of a batch, if that has several: blocks have neighbours of one dimension. 0: all.
     int64_t neighbours = 0;
+    double made = 0;  ///< instructions that an element takes behind its sum, besides what is said above
 
     bool operator==(const TensorProductShape&) const = default;
 };
@@ -65,6 +66,10 @@ struct TensorProduct {
     std::vector<std::array<Tensor, 2>> more = {};
 };
 TensorProduct declare_tensor_product(const TensorProductShape& shape);
+/// Instructions that an element of the result takes behind its sum.
+double instructions_behind(const TensorProductShape& shape);
+/// From how many on they count beside multiplications, and a record of the sums alone says little.
+constexpr double many_instructions_behind = 7;
 /// Clock cycles of an H200 that kernels take which make such copies; 0 where there are none.
 double copy_cycles(const TensorProductShape& shape);
 /// What kernels sum that share k, if there are several: gated columns are made behind their sums, which are f32 then.
@@ -135,6 +140,9 @@ int64_t staged_result_bytes(const WarpgroupTiles& tiles, const TensorProductShap
 WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape, const Target& target);
 /// Whether a thread of three warpgroups (152 registers) or fewer (232) has room for the sums and what goes with them.
 bool sums_fit(const WarpgroupTiles& tiles, const TensorProductShape& shape);
+/// Blocks of clusters of so many that run at once, one a multiprocessor. Clusters stay within groups of 14 to 18
+/// multiprocessors: 128 blocks in fours took two rounds on the 132 of an H200, 120 in fours and 112 in eights one.
+int64_t blocks_at_once(const Target& target, int cluster);
 /// The model's clock cycles of the whole product.
 double predicted_cycles(const WarpgroupTiles& tiles, const TensorProductShape& shape, const Target& target);
 

@@ -190,11 +190,10 @@ ThinTiles thin_tiles(const TensorProductShape& shape, const Target& target) {
 namespace {
 
 /// Instructions of an element of the matrix: it is converted, and multiplied with one of each vector, which is loaded
-/// and converted for all results of a thread. Bytes are taken out of words; fp8 is converted by some dozen of
-/// operations.
+/// and converted for all results of a thread. Bytes are taken out of words; fp8 is converted in pairs, by way of f16.
 double instructions_of_element(const ThinTiles& t, const TensorProductShape& shape) {
     const double vectors = as_double(std::min(shape.m, shape.n)), multiply = shape.operand == i8 ? 2 : 1,
-                 converted = converts_pairs(shape)         ? 14
+                 converted = converts_pairs(shape)         ? 2.5
                              : bytes_of(shape.operand) < 4 ? 1.5
                                                            : 1;
     return vectors * multiply + converted + vectors * (converted + 0.5) / as_double(t.results);
@@ -241,7 +240,8 @@ double times_of_narrow(const ThinTiles& t, const TensorProductShape& shape) {
 }  // namespace
 
 /// A multiprocessor issues some 90 instructions of threads a cycle beside those that load, all of them read 2000 bytes
-/// together. Some 512 threads of it wait for what they have asked for, about 800 cycles, before they ask for more.
+/// together. Some 512 threads of it wait for what they have asked for, about 800 cycles, before they ask for more; each
+/// issues an instruction in 3 cycles at most. The multiprocessor with the most blocks decides.
 double predicted_cycles(const ThinTiles& t, const TensorProductShape& shape, const Target& target) {
     constexpr double lanes = 32, instructions_a_cycle = 90, latency = 800;
     const double vectors = as_double(std::min(shape.m, shape.n)), batch = as_double(std::max<int64_t>(shape.batch, 1)),
@@ -251,10 +251,12 @@ double predicted_cycles(const ThinTiles& t, const TensorProductShape& shape, con
     // matrix whose rows are read element by element three and a half times.
     const bool is_alone = terms_lie_together(shape) && neighbours_of_matrix(shape, t.align) == 1;
     const bool waits = vectors > 8 && (vectors_lie_across(shape) || is_alone) && bytes_of(shape.operand) == 2;
+    const double blocks = as_double(blocks_of(t, shape)), most_blocks = std::ceil(blocks / multiprocessors),
+                 issued = std::min(instructions_a_cycle, most_blocks * as_double(t.threads_long * t.threads_terms) / 3);
     const double busy =
-        elements / multiprocessors * (waits ? 1 + (vectors - 8) / 3 : 1) *
-            std::max(instructions_of_element(t, shape) / instructions_a_cycle, lines_of_element(t, shape) / lanes) +
-        cycles_of_combining(t, shape) / multiprocessors;
+        elements * most_blocks / blocks * (waits ? 1 + (vectors - 8) / 3 : 1) *
+            std::max(instructions_of_element(t, shape) / issued, lines_of_element(t, shape) / lanes) +
+        cycles_of_combining(t, shape) * most_blocks / blocks;
     const int64_t steps = divided(shape.k, t.threads_terms * t.terms * t.split_k),
                   at_once = std::max<int64_t>(threads_wanted / (t.threads_long * t.threads_terms), 1),
                   rounds = divided(blocks_of(t, shape), at_once * std::max(target.multiprocessors, 1));

@@ -163,9 +163,11 @@ RecordsInUse::~RecordsInUse() {
 }
 
 std::optional<ProductTiling> tuned_tiling(const TensorProductShape& shape, const Target& target) {
-    TensorProductShape of_any_batch = shape;
-    of_any_batch.neighbours = 0;
-    const Tuned* tuned = find_tuned(of_any_batch, target);
+    if (shape.made >= many_instructions_behind) return {};
+    TensorProductShape named = shape;
+    named.neighbours = 0;
+    named.made = 0;
+    const Tuned* tuned = find_tuned(named, target);
     return tuned ? parse_tiling(tuned->tiling) : std::nullopt;
 }
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <set>
 #include <span>
 
+#include "codegen/cost/operation_costs.h"
 #include "dsl/scaled_product.h"
 #include "dsl/simplify.h"
 #include "dsl/stage.h"
@@ -189,6 +191,27 @@ bool join_columns(UnitProduct& product, const Factor& of_columns, std::span<cons
     return product.shape.n > 0;
 }
 
+/// About how many instructions a node becomes that is a number of an element, not of its place.
+double instructions_of(const Expr& node) {
+    constexpr double division = 9, read = 2;
+    if (is_integer(node.type())) return 0;
+    if (const auto* function = node.as<Unary>()) return codegen::operations_of(function->op);
+    if (const auto* both = node.as<Binary>()) return both->op == BinaryOp::Div ? division : 1;
+    if (node.as<Read>()) return read;
+    return node.as<Fma>() || node.as<Select>() || node.as<Cast>() ? 1 : 0;
+}
+
+/// Of what is made of a sum. A cast of its result comes with every product.
+double instructions_behind(const Expr& body, const Reduce& sum) {
+    std::set<const void*> of_terms;
+    double count = 0;
+    visit(body, [&](const Expr& e) {
+        if (e.as<Reduce>() == &sum) visit(e, [&](const Expr& term) { of_terms.insert(term.id()); });
+    });
+    visit(body, [&](const Expr& e) { count += of_terms.contains(e.id()) ? 0 : instructions_of(e); });
+    return body.as<Cast>() ? count - 1 : count;
+}
+
 /// The product of any extents, whose columns are the last axes of c, so many.
 std::optional<UnitProduct> product_of_factors(const Tensor& c, size_t num_columns = 1) {
     const Operation& operation = *c.operation();
@@ -205,6 +228,7 @@ std::optional<UnitProduct> product_of_factors(const Tensor& c, size_t num_column
     const auto& [a, b, rows_of_matrix] = factors[0];
     UnitProduct product{c, tensor_of(a), tensor_of(b)};
     product.shape = {.m = *m, .n = *n, .k = *k, .operand = a.type, .result = c.type()};
+    product.shape.made = instructions_behind(operation.outputs[0].body, *sum);
     if (!join_columns(product, b, std::span(axes).last(num_columns))) return {};
     for (size_t d = row_at + 1; d < axes.size(); ++d)
         if (depends(a, axes[d]) || !depends(b, axes[d])) return {};

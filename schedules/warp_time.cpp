@@ -134,17 +134,6 @@ Leaving leaving_of(const TensorTiles& t, const TensorProductShape& shape, double
     return {as_double(bytes) * share, rate, 1};
 }
 
-/// Cycles of a multiprocessor for each element behind the sums.
-double computed(Activation activation) {
-    switch (activation) {
-        case Activation::Gelu: return 0.523;
-        case Activation::GeluTanh: return 0.179;
-        case Activation::SwiGlu: return 0.09;
-        case Activation::None: break;
-    }
-    return 0;
-}
-
 /// Bytes of operands that come from memory, some again where the cache loses what is shared by blocks that do not run
 /// at the same time.
 double bytes_read(const TensorTiles& t, const Reading& r, double tiles_m, double tiles_n, double at_once) {
@@ -198,7 +187,7 @@ double predicted_cycles(const TensorTiles& t, const TensorProductShape& shape, c
         const double longest = together(multiply, read, copy, latency, prepare, chain),
                      sum = multiply + read + copy + latency + prepare + chain;
         const double end =
-            blocks * matrices * rows * columns * (out.bytes * out.waste / out.rate + computed(shape.activation));
+            blocks * matrices * rows * columns * (out.bytes * out.waste / out.rate + 0.0238 * instructions_behind(shape));
         // Some of what is shorter hides nowhere; blocks side by side hide each other's ends.
         return longest + 0.094 * (sum - longest) + 67 + end * (1 - 0.63 * (1 - 1 / blocks));
     };

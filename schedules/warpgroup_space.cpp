@@ -76,23 +76,24 @@ bool shares_loads(const WarpgroupTiles& t, const TensorProductShape& shape) {
 }
 
 /// The tile as it is, by a few blocks that load together, or up to eight where all tiles are made at once, and by
-/// groups that take turns: four of them where what is computed behind the sums takes longest.
+/// groups that take turns: three and four of them where what is computed behind the sums takes longest, so that some
+/// compute while one multiplies. What waits for what is before it needs more warps more than it needs wide tiles.
 std::vector<WarpgroupTiles> groupings(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
     const bool at_once = blocks_of(t, shape) * t.split_k <= target.multiprocessors,
-               computes = shape.activation == Activation::Gelu || shape.activation == Activation::GeluTanh;
+               computes = instructions_behind(shape) >= many_instructions_behind && !exact_terms(shape);
     std::vector<WarpgroupTiles> result;
     for (int cluster : {1, 2, 4})
         for (int columns : {1, 2, 4})
-            for (int turns : {1, 2, 4}) {
+            for (int turns : {1, 2, 3, 4}) {
                 WarpgroupTiles grouped = t;
                 grouped.cluster = cluster;
                 grouped.cluster_columns = columns;
                 grouped.ping_pong = turns;
                 const bool alternates = turns == 1 || (t.warpgroups == 1 && !t.swap && !at_once),
-                           fours = turns < 4 || (computes && cluster * columns == 1 && !exact_terms(shape) &&
-                                                 t.block_m * t.block_n <= 64 * 128);
+                           has_room = turns < 3 || (computes && cluster * columns <= (turns == 3 ? 2 : 1) &&
+                                                    t.block_m * t.block_n <= (turns == 3 ? 64 * 192 : 64 * 128));
                 if (cluster * columns > most_blocks_of_cluster(grouped)) continue;
-                if (cluster * columns <= (at_once ? 8 : 2) && alternates && fours && shares_loads(grouped, shape))
+                if (cluster * columns <= (at_once ? 8 : 2) && alternates && has_room && shares_loads(grouped, shape))
                     result.push_back(grouped);
             }
     return result;

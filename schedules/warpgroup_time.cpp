@@ -93,19 +93,18 @@ struct Epilogue {
 /// columns wait for the one before to have left.
 Epilogue epilogue_of(const WarpgroupTiles& t, const TensorProductShape& shape, int64_t result_bytes) {
     const double area = as_double(t.block_m * t.block_n), of_piece = 512;
-    double store = area * as_double(result_bytes) / stored_bytes(t, shape, result_bytes), computed = 0;
+    double store = area * as_double(result_bytes) / stored_bytes(t, shape, result_bytes);
+    const double computed = t.split_k > 1 ? 0 : area * 0.0126 * instructions_behind(shape);
     // Threads store no more than is there.
     if (!t.store_boxes && !t.swap) store *= as_double(shape.n) / as_double(rounded_up(shape.n, t.block_n));
-    if (shape.activation == Activation::Gelu) computed = area * 0.278;  // 45 instructions
-    if (shape.activation == Activation::GeluTanh) computed = area * 0.0952;
-    if (shape.activation == Activation::SwiGlu) computed = area * 0.0476, store /= 2;
+    if (shape.activation == Activation::SwiGlu) store /= 2;
     const double pieces = t.epilogue_columns > 0 ? as_double(result_columns(t, shape) / t.epilogue_columns) : 0;
     const double by_those = t.warpgroups == 1 ? 0.778 : t.warpgroups == 3 ? 0.67 : 1;
-    return {store * by_those + computed * 2 / t.warpgroups + pieces * of_piece, store + computed};
+    return {store * by_those + computed * 2 / t.warpgroups + pieces * of_piece,
+            t.store_boxes ? together(store, computed) : store + computed};  // boxes leave by themselves
 }
 
-/// Of a grid of tiles: all blocks, and rounds of those that run at once. Clusters stay within groups of 14 to 18
-/// multiprocessors: 128 blocks in fours took two rounds on the 132 of an H200, 120 in fours and 112 in eights one.
+/// Of a grid of tiles: all blocks, and rounds of those that run at once.
 struct Grid {
     int64_t rows, columns;  ///< of clusters
     double blocks, rounds;
@@ -113,10 +112,7 @@ struct Grid {
 
 Grid grid_of(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
     const int cluster = t.cluster * t.cluster_columns;
-    const int64_t all = target.multiprocessors, at_once = std::max<int64_t>(cluster <= 2   ? all
-                                                                            : cluster <= 4 ? all * 120 / 132
-                                                                                           : all * 112 / 132,
-                                                                            1);
+    const int64_t at_once = blocks_at_once(target, cluster);
     Grid grid{divided(shape.m, t.block_m * t.cluster), divided(shape.n, t.block_n * t.cluster_columns), 0, 0};
     const int64_t blocks = grid.rows * grid.columns * cluster * std::max<int64_t>(shape.batch, 1) * t.split_k;
     grid.blocks = as_double(blocks);
@@ -159,6 +155,12 @@ double bytes_of_all(const TensorProductShape& shape) {
 }
 
 }  // namespace
+
+int64_t blocks_at_once(const Target& target, int cluster) {
+    const int64_t all = target.multiprocessors,
+                  usable = cluster <= 2 ? all : cluster <= 4 ? all * 120 / 132 : all * 112 / 132;
+    return std::max<int64_t>(usable, 1);
+}
 
 /// At once: multiplications, with what tiles take to begin and end; operands that arrive in a multiprocessor, and in
 /// all of them from the second level of the cache, to which clusters send one request for all; and memory. Products of

@@ -134,6 +134,7 @@ private:
                     break;
                 case BinaryOp::Mul: as(BinaryOp::Add); break;
                 case BinaryOp::Div:
+                case BinaryOp::DivShared:
                     as(BinaryOp::Mul), replace(binary(BinaryOp::Div, operation->b, operation->a));
                     break;
                 case BinaryOp::Min: as(BinaryOp::Max); break;

@@ -179,6 +179,7 @@ Term Terms::unary(UnaryOp op, Type type, Term a) {
 }
 
 Term Terms::binary(BinaryOp op, Type type, Term a, Term b) {
+    if (op == BinaryOp::DivShared) op = BinaryOp::Div;  // which it computes
     if (auto result = by_constants(op, type, a, b)) return *result;
     if (auto simpler = by_law(op, type, a, b)) return *simpler;
     if (is_commutative(op) && b < a) std::swap(a, b);

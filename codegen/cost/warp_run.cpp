@@ -377,6 +377,7 @@ private:
         }
         if (const Cast* cast = expr.as<Cast>()) {
             if (is_float(cast->a.type()) || is_float(expr.type())) issue(1);
+            if (is_float(cast->a.type()) && is_integer(expr.type())) counts_.work.special += 1;
             return compute(cast->a);
         }
         if (const Bitcast* bits = expr.as<Bitcast>()) return compute(bits->a);
@@ -407,8 +408,8 @@ private:
     void compute_binary(const Binary& node) {
         const bool divides = (node.op == BinaryOp::Div || node.op == BinaryOp::Mod) && !known_.holds(node.b);
         if (!is_float(node.a.type())) return issue(divides ? 5 : 1);
-        arithmetic(node.a.type(), divides ? 8 : 1);
-        if (divides) counts_.work.special += 1;
+        arithmetic(node.a.type(), divides ? 8 : node.op == BinaryOp::DivShared ? 2 : 1);
+        if (divides) counts_.work.special += 2;  // a reciprocal, and whether it serves
     }
 
     void arithmetic(Type type, double operations) {

@@ -8,6 +8,7 @@ Operator operator_of(BinaryOp op) {
         case BinaryOp::Sub: return {"-", kAdd};
         case BinaryOp::Mul: return {"*", kMultiply};
         case BinaryOp::Div: return {"/", kMultiply};
+        case BinaryOp::DivShared: return {"divided", kPrimary};
         case BinaryOp::Mod: return {"%", kMultiply};
         case BinaryOp::Less: return {"<", kRelation};
         case BinaryOp::LessEqual: return {"<=", kRelation};

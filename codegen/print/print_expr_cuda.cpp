@@ -340,6 +340,7 @@ const char* ExprPrinter::word_function(const Binary& operation) const {
 
 ExprPrinter::Text ExprPrinter::binary(const Expr& expr, const Binary& operation) {
     Text left = text_of(operation.a), right = text_of(operation.b);
+    if (operation.op == BinaryOp::DivShared) return call(operator_of(operation.op).text, {left, right}, "divided_f32");
     bool integers = is_integer(operation.a.type()), wide = expr.type() == Type::I64;
     auto natural = [&](const Expr& e) { return bounds_.of(e).min.value_or(-1) >= 0; };
     bool division = integers && (operation.op == BinaryOp::Div || operation.op == BinaryOp::Mod);

@@ -151,6 +151,13 @@ ThreadKernel read_ahead_of_masks(const ThreadKernel& kernel);
 ///     y[i] = sigmoid(2 * x[i])    y[i] = logistic2(-2.885390 * x[i])
 ThreadKernel choose_functions(const ThreadKernel& kernel);
 
+/// Divides elements of f32 that have one divisor, at least four of an unrolled loop, by its reciprocal, which is
+/// computed once, in two parts: rounded as a division nearly always is, in two instructions.
+///
+///     unroll d < 8               unroll d < 8
+///       y[d] = x[d] / sum[0]       y[d] = divided(x[d], sum[0])
+ThreadKernel share_divisors(const ThreadKernel& kernel);
+
 /// Marks unrolled loops that read sums of matrix units between barriers: one step's arithmetic stays behind its
 /// barriers.
 ///

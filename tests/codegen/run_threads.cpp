@@ -243,6 +243,7 @@ private:
             case BinaryOp::Sub: return rounded(type, a - b);
             case BinaryOp::Mul: return rounded(type, a * b);
             case BinaryOp::Div: return integers ? std::floor(a / b) : rounded(type, a / b);
+            case BinaryOp::DivShared: return rounded(type, a / b);
             case BinaryOp::Mod: return a - std::floor(a / b) * b;
             case BinaryOp::Min: return std::fmin(a, b);
             case BinaryOp::Max: return std::fmax(a, b);

@@ -168,6 +168,7 @@ std::optional<int64_t> by_definition(BinaryOp op, __int128 a, __int128 b) {
         case BinaryOp::ShiftLeft: return b < 32 ? wrapped((a << b) % two_to_32) : 0;
         case BinaryOp::ShiftRight: return b < 32 ? wrapped(a >> b) : 0;
         case BinaryOp::MulHigh: return wrapped(a * b / two_to_32);
+        case BinaryOp::DivShared: break;
     }
     return {};
 }
