@@ -1,0 +1,27 @@
+// Outputs that are made, element by element, of a product's results, in the kernel that has them.
+#pragma once
+#include <vector>
+
+#include "schedules/tensor_product.h"
+
+namespace tw::schedules {
+
+/// Outputs that reduce nothing and read the product where they stand, at all of its places, themselves or through
+/// elements that are inlined:
+///
+///     z[i, j] = sum_k x[i, k] * w[j, k] + bias[j]           y[i, j] = relu(z[i, j]) * mask[i, j]
+///
+/// What else they read does not depend on the product. One that reads several products belongs to the last.
+std::vector<Tensor> elements_of_product(const Tensor& product, const std::vector<Tensor>& outputs);
+
+/// Of a product on tensor cores and such elements of it, tilings by which one kernel makes all of them: a tile of the
+/// product is in shared memory on its way out, where the elements read it. The best first, as far as the model of time
+/// expects them to be faster than a kernel for the product and others behind it; nothing if none is.
+std::vector<ProductTiling> tilings_with_elements(const Tensor& product, const std::vector<Tensor>& elements,
+                                                 const std::vector<Tensor>& outputs, const Target& target);
+
+/// The steps of such elements, of a tile that leaves with each iteration of the loop, by so many threads. Before the
+/// product is staged there.
+void make_elements_of_tile(Schedule& s, const std::vector<Tensor>& elements, const Loop& leaving, int64_t threads);
+
+}  // namespace tw::schedules
