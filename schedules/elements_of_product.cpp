@@ -69,6 +69,18 @@ bool is_element_of(const Tensor& element, const Tensor& product, const std::vect
     });
 }
 
+/// Whether a kernel that reduces it, and is no product, would have it in its registers: one that makes it, too, reads
+/// the product as often as this one reads what a product's kernel has stored.
+bool is_reduced(const Tensor& element, const std::vector<Tensor>& outputs) {
+    return std::ranges::any_of(operations_of(outputs), [&](const auto& operation) {
+        if (operation->is_input() || unit_product(Tensor(operation, 0))) return false;
+        return std::ranges::any_of(bodies_of(*operation), [&](const Expr& body) {
+            const Expr whole = with_elements(body, outputs, true);
+            return reduces(whole) && contains_tensor(tensors_in(whole), element);
+        });
+    });
+}
+
 /// The product and its elements, over inputs in the place of what is computed.
 struct ProductAndElements {
     UnitProduct unit;
@@ -167,7 +179,8 @@ int64_t vector_of(const Tensor& tensor, int64_t columns) {
 std::vector<Tensor> elements_of_product(const Tensor& product, const std::vector<Tensor>& outputs) {
     std::vector<Tensor> found;
     for (const Tensor& output : outputs)
-        if (is_element_of(output, product, outputs) && !contains_tensor(found, output)) found.push_back(output);
+        if (is_element_of(output, product, outputs) && !contains_tensor(found, output) && !is_reduced(output, outputs))
+            found.push_back(output);
     return found;
 }
 

@@ -11,7 +11,8 @@ namespace tw::schedules {
 ///
 ///     z[i, j] = sum_k x[i, k] * w[j, k] + bias[j]           y[i, j] = relu(z[i, j]) * mask[i, j]
 ///
-/// What else they read does not depend on the product. One that reads several products belongs to the last.
+/// What else they read does not depend on the product. One that reads several products belongs to the last. Not those
+/// whose rows or columns are reduced, but for products: that kernel can make them, too.
 std::vector<Tensor> elements_of_product(const Tensor& product, const std::vector<Tensor>& outputs);
 
 /// Of a product on tensor cores and such elements of it, tilings by which one kernel makes all of them: a tile of the

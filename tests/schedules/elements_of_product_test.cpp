@@ -135,6 +135,14 @@ TEST(ElementsOfProduct, OthersAreLeftAlone) {
                                  [&](Expr r) {
                                      return sum(element(pre, {r, j}), j);
                                  }),
+                 summed = made("summed",
+                               [&](Expr r, Expr c) {
+                                   return element(pre, {r, c}) + 1.0;
+                               }),
+                 sums = compute("sums", {64},
+                                [&](Expr r) {
+                                    return sum(element(summed, {r, j}), j);
+                                }),
                  share = made("share",
                               [&](Expr r, Expr c) {
                                   return element(pre, {r, c}) / total(r);
@@ -146,7 +154,7 @@ TEST(ElementsOfProduct, OthersAreLeftAlone) {
                  both = made("both", [&](Expr r, Expr c) {
                      return element(pre, {r, c}) * element(other.pre, {r, c});
                  });
-    const std::vector<Tensor> outputs{pre, turned, half, total, share, plain, other.pre, both};
+    const std::vector<Tensor> outputs{pre, turned, half, total, summed, sums, share, plain, other.pre, both};
     auto of = [&](const Tensor& product) {
         std::vector<std::string> names;
         for (const Tensor& each : elements_of_product(product, outputs)) names.push_back(each.name());
