@@ -184,8 +184,8 @@ std::vector<Tensor> elements_of_product(const Tensor& product, const std::vector
     return found;
 }
 
-std::vector<ProductTiling> tilings_with_elements(const Tensor& product, const std::vector<Tensor>& elements,
-                                                 const std::vector<Tensor>& outputs, const Target& target) {
+ElementTilings tilings_with_elements(const Tensor& product, const std::vector<Tensor>& elements,
+                                     const std::vector<Tensor>& outputs, const Target& target) {
     constexpr double gain = 0.92;  // of the time apart: what the model is sure of
     const auto part = elements.empty() ? std::nullopt : over_inputs(product, elements, outputs);
     if (!part) return {};
@@ -204,12 +204,12 @@ std::vector<ProductTiling> tilings_with_elements(const Tensor& product, const st
             multiply(s, part->unit, tiling, part->elements);
             return s;
         };
-        const auto seconds = seconds_of(together, target);
-        if (seconds && *seconds < gain * *longest) timed.emplace_back(*seconds, tiling);
+        if (const auto seconds = seconds_of(together, target)) timed.emplace_back(*seconds, tiling);
     }
     std::ranges::stable_sort(timed, {}, [](const auto& each) { return each.first; });
-    std::vector<ProductTiling> found;
-    for (const auto& [seconds, tiling] : timed) found.push_back(tiling);
+    ElementTilings found;
+    for (const auto& [seconds, tiling] : timed)
+        (seconds < gain * *longest ? found.faster : found.others).push_back(tiling);
     return found;
 }
 

@@ -15,11 +15,16 @@ namespace tw::schedules {
 /// whose rows or columns are reduced, but for products: that kernel can make them, too.
 std::vector<Tensor> elements_of_product(const Tensor& product, const std::vector<Tensor>& outputs);
 
-/// Of a product on tensor cores and such elements of it, tilings by which one kernel makes all of them: a tile of the
-/// product is in shared memory on its way out, where the elements read it. The best first, as far as the model of time
-/// expects them to be faster than a kernel for the product and others behind it; nothing if none is.
-std::vector<ProductTiling> tilings_with_elements(const Tensor& product, const std::vector<Tensor>& elements,
-                                                 const std::vector<Tensor>& outputs, const Target& target);
+/// Tilings by which one kernel makes a product and elements of it; the best of each come first.
+struct ElementTilings {
+    std::vector<ProductTiling> faster;  ///< than a kernel for the product and others behind it, by the model of time
+    std::vector<ProductTiling> others;
+};
+
+/// Of a product on tensor cores and such elements of it: a tile of the product is in shared memory on its way out,
+/// where the elements read it. None of what steps or passes refuse.
+ElementTilings tilings_with_elements(const Tensor& product, const std::vector<Tensor>& elements,
+                                     const std::vector<Tensor>& outputs, const Target& target);
 
 /// The steps of such elements, of a tile that leaves with each iteration of the loop, by so many threads. Before the
 /// product is staged there.

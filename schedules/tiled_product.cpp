@@ -60,9 +60,14 @@ std::vector<TiledProduct> products_on_units(const Tensor& c, const std::vector<T
     if (const auto joined = product_of_joined_axes(c)) add(*joined, tilings_of(*joined, target));
     if (const auto unit = unit_product(c)) {
         const std::vector<Tensor> elements = elements_of_product(c, outputs);
-        for (const ProductTiling& tiling : tilings_with_elements(c, elements, outputs, target))
-            found.push_back({.c = c, .a = unit->a, .b = unit->b, .tiles = tiling, .elements = elements});
+        const ElementTilings together = tilings_with_elements(c, elements, outputs, target);
+        auto add_with_elements = [&](const std::vector<ProductTiling>& tilings) {
+            for (const ProductTiling& tiling : tilings)
+                found.push_back({.c = c, .a = unit->a, .b = unit->b, .tiles = tiling, .elements = elements});
+        };
+        add_with_elements(together.faster);
         add(*unit, tilings_of(*unit, target));
+        add_with_elements(together.others);  // for who searches
     } else if (const auto thin = thin_product(c))
         if (const auto tuned = tuned_tiling(thin->shape, target)) add(*thin, {*tuned});
     return found;

@@ -7,6 +7,8 @@
 
 #include "ops/check.h"
 #include "ops/executable.h"
+#include "schedules/candidates.h"
+#include "schedules/choices.h"
 #include "schedules/choose.h"
 #include "verify/random.h"
 
@@ -15,6 +17,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 struct ElementsCase {
     int64_t m = 0, n = 0, k = 0, batch = 0;
@@ -93,15 +96,14 @@ Schedule expect_right(const std::vector<Tensor>& outputs, const std::string& arc
     return s;
 }
 
-// Random extents and types, one use and another, whichever way they are made.
+// Random extents and types, one use or another, whichever way they are made.
 TEST(ElementsOfProduct, AreRight) {
     fuzz::Random random(std::random_device{}());
-    for (const bool has_mask : {false, true}) {
-        const ElementsCase c = random_elements(random);
-        SCOPED_TRACE(
-            fmt::format("{}x{}x{}x{} {} {} {}", c.batch, c.m, c.n, c.k, name_of(c.operand), name_of(c.result), c.arch));
-        expect_right(outputs_of(Layer(c), has_mask, c.operand), c.arch);
-    }
+    const ElementsCase c = random_elements(random);
+    const bool has_mask = random.chance(0.5);
+    SCOPED_TRACE(fmt::format("{}x{}x{}x{} {} {} {} mask {}", c.batch, c.m, c.n, c.k, name_of(c.operand),
+                             name_of(c.result), c.arch, has_mask));
+    expect_right(outputs_of(Layer(c), has_mask, c.operand), c.arch);
 }
 
 // By warpgroups and by warps, of narrow results and wide ones, also of a batch: one kernel.
@@ -163,6 +165,27 @@ TEST(ElementsOfProduct, OthersAreLeftAlone) {
     EXPECT_THAT(of(pre), ElementsAre("plain"));
     EXPECT_THAT(of(other.pre), ElementsAre("both"));
     EXPECT_THAT(of(plain), ElementsAre());
+}
+
+// A search may take another tiling, or a kernel behind.
+TEST(ElementsOfProduct, AreChoices) {
+    const std::vector<Tensor> outputs = outputs_of(Layer({.m = 200, .n = 136, .k = 64}), false, bf16);
+    auto rule = [&] { return choose_schedule(outputs, target("sm_90a")); };
+    std::vector<std::string> options;
+    {
+        Choices choices;
+        rule();
+        const auto asked = std::ranges::find(choices.asked(), "pre.tiling", &Choice::name);
+        ASSERT_NE(asked, choices.asked().end());
+        for (const std::string& option : asked->options)
+            if (option.ends_with("+elements")) options.push_back(option);
+    }
+    ASSERT_GE(options.size(), 2);
+    const Schedule other = schedule_with({{"pre.tiling", options[1]}}, rule);
+    EXPECT_THAT(other.explain(), HasSubstr("tiling " + options[1].substr(0, options[1].find('+')) + ", by"));
+    EXPECT_THAT(other.explain(), HasSubstr("whose kernel makes 'y'"));
+    const Schedule apart = schedule_with({{"pre.tiling", "64x64x64g1s12r"}}, rule);
+    EXPECT_THAT(apart.explain(), Not(HasSubstr("whose kernel makes")));
 }
 
 // A layer of a transformer, whose activation's input is kept.
