@@ -32,7 +32,7 @@ std::string option_of(const TiledProduct& tiled) {
     if (std::holds_alternative<ProductTiles>(tiled.tiles)) return "threads";
     if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&tiled.tiles))
         return columns->beside.kept.empty() ? "columns" : "columns+beside";
-    return tiling_text(std::get<ProductTiling>(tiled.tiles));
+    return tiling_text(std::get<ProductTiling>(tiled.tiles)) + (tiled.elements.empty() ? "" : "+elements");
 }
 
 /// What was declared anew for its tiles has no other way.

@@ -6,6 +6,7 @@
 
 #include "dsl/simplify.h"
 #include "schedules/choose_elements.h"
+#include "schedules/elements_of_product.h"
 #include "schedules/elementwise.h"
 #include "schedules/loading_roles.h"
 #include "schedules/matrices_of_block.h"
@@ -21,6 +22,8 @@
 namespace tw::schedules {
 
 namespace {
+
+constexpr int64_t threads_of_warp = 32, threads_of_warpgroup = 128;
 
 /// Whether rows are whole pieces of 16 bytes.
 bool has_whole_rows(const Tensor& matrix) {
@@ -310,6 +313,9 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const TensorTi
     s.bind(wj, warp);
     stage_operands(s, p, unit);
     read_as_given(s, p, tiles);
+    const int64_t warps =
+        tiles.block_m / tiles.warp_m * (tiles.block_n / tiles.warp_n) * (tiles.block_b / tiles.warp_b);
+    make_elements_of_tile(s, p.elements, row, warps * threads_of_warp);
     if (tiles.stage_result) s.stage(result, Memory::Shared, row);
     s.mma(unit.stage, mma_sync, unit.mma);
     if (tiles.stages > 1) s.pipeline(unit.over_k, {.stages = tiles.stages});
@@ -373,6 +379,7 @@ void schedule_tensor_product(Schedule& s, const TensorProduct& p, const Warpgrou
     // Under way while products are summed.
     if (p.bias.defined() && tiles.split_k == 1)
         s.stage(p.product.defined() ? *sums : result, p.bias, Memory::Shared, outer.back());
+    make_elements_of_tile(s, p.elements, leaving, int64_t{tiles.warpgroups} * threads_of_warpgroup);
     if (tiles.stage_result) {
         Stage out = s.stage(result, Memory::Shared, leaving);
         if (tiles.store_boxes) s.via(out, Copy::Tma);

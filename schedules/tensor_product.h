@@ -64,6 +64,8 @@ struct TensorProduct {
     bool growing = false;  ///< later rows sum more terms
     /// Rows and columns of further products over the same terms, which c adds to its sums, or subtracts.
     std::vector<std::array<Tensor, 2>> more = {};
+    /// What is made of c in its kernel, by tiles that stage it (elements_of_product.h).
+    std::vector<Tensor> elements = {};
 };
 TensorProduct declare_tensor_product(const TensorProductShape& shape);
 /// Instructions that an element of the result takes behind its sum.

@@ -8,6 +8,7 @@
 #include "dsl/stage.h"
 #include "schedules/choose_windows.h"
 #include "schedules/convolution_tilings.h"
+#include "schedules/elements_of_product.h"
 #include "schedules/made_elements.h"
 #include "schedules/matrix_factors.h"
 #include "schedules/sums_behind.h"
@@ -57,9 +58,17 @@ std::vector<TiledProduct> products_on_units(const Tensor& c, const std::vector<T
                              unit.more, unit.joined});
     };
     if (const auto joined = product_of_joined_axes(c)) add(*joined, tilings_of(*joined, target));
-    if (const auto unit = unit_product(c))
+    if (const auto unit = unit_product(c)) {
+        const std::vector<Tensor> elements = elements_of_product(c, outputs);
+        const ElementTilings together = tilings_with_elements(c, elements, outputs, target);
+        auto add_with_elements = [&](const std::vector<ProductTiling>& tilings) {
+            for (const ProductTiling& tiling : tilings)
+                found.push_back({.c = c, .a = unit->a, .b = unit->b, .tiles = tiling, .elements = elements});
+        };
+        add_with_elements(together.faster);
         add(*unit, tilings_of(*unit, target));
-    else if (const auto thin = thin_product(c))
+        add_with_elements(together.others);  // for who searches
+    } else if (const auto thin = thin_product(c))
         if (const auto tuned = tuned_tiling(thin->shape, target)) add(*thin, {*tuned});
     return found;
 }
@@ -204,6 +213,7 @@ bool makes(const TiledProduct& p, const Schedule& s, Stage stage) {
     if (const ColumnReduction* columns = std::get_if<ColumnReduction>(&p.tiles))
         add(columns->beside.made), add(columns->beside.kept);
     if (const TiledRegisters* registers = std::get_if<TiledRegisters>(&p.tiles)) add({registers->with.product.c});
+    add(p.elements);
     return std::ranges::any_of(made, [&](const Tensor& t) { return t.defined() && s[t].id == stage.id; });
 }
 
@@ -231,7 +241,8 @@ void schedule_tiled(Schedule& s, const TiledProduct& p) {
     if (const TiledRegisters* registers = std::get_if<TiledRegisters>(&p.tiles))
         return std::visit([&](const auto& tiles) { schedule_tensor_product(s, registers->with.product, tiles); },
                           registers->tiling);
-    const TensorProduct product{.a = p.a, .b = p.b, .bias = {}, .c = p.c, .left = p.a, .right = p.b, .more = p.more};
+    const TensorProduct product{
+        .a = p.a, .b = p.b, .bias = {}, .c = p.c, .left = p.a, .right = p.b, .more = p.more, .elements = p.elements};
     std::visit([&](const auto& tiles) { schedule_tensor_product(s, product, tiles); },
                std::get<ProductTiling>(p.tiles));
 }
@@ -249,7 +260,10 @@ std::string tiling_of(const TiledProduct& p) {
         text = tiling_text(registers->tiling);
     else
         text = tiling_text(std::get<ProductTiling>(p.tiles));
-    return fmt::format("tiling {}, {}", text, p.is_from_record ? "from its record" : "by the model of its time");
+    std::string beside;
+    for (const Tensor& each : p.elements) beside += fmt::format("{}'{}'", beside.empty() ? "" : ", ", each.name());
+    return fmt::format("tiling {}, {}{}", text, p.is_from_record ? "from its record" : "by the model of its time",
+                       beside.empty() ? "" : fmt::format(", whose kernel makes {} of its results", beside));
 }
 
 }  // namespace tw::schedules

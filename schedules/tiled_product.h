@@ -42,6 +42,7 @@ struct TiledProduct {
     bool is_from_record = false;                   ///< tiles of a tensor core, which come from a model otherwise
     std::vector<std::array<Tensor, 2>> more = {};  ///< of a tensor core: see UnitProduct
     std::vector<JoinedAxes> joined = {};           ///< the same
+    std::vector<Tensor> elements = {};             ///< made of c in its kernel: see elements_of_product.h
 
     /// Of a tensor core, or of what was declared anew for its tiles.
     bool is_on_units() const {
