@@ -169,7 +169,7 @@ public:
     /// The whole operand, copied by a kernel of its own before the consumer's (memory is Memory::Global).
     Stage stage(const StageRef& consumer, const StageRef& operand, Memory memory, TW_HERE);
     /// The result is computed in `memory` and copied out at the end of each iteration of `loop`; of updates, the copy
-    /// makes them. Returns the copy out.
+    /// makes them. What another kernel reads is a result, too, wherever it stands. Returns the copy out.
     Stage stage(const StageRef& result, Memory memory, Loop loop, TW_HERE);
     /// Where the stage's elements live between producer and consumers.
     void set_memory(const StageRef& stage, Memory memory, TW_HERE);

@@ -266,7 +266,7 @@ Stage Schedule::stage(const StageRef& result, Memory memory, Loop loop, std::sou
     State& state = edit.state;
     int stage = edit.stage(result, "stage"), under = edit.alive(loop, "stage");
     const StageDefinition& made = state.stages[stage].definition;
-    const bool is_stored = state.stages[stage].attach < 0 && resolved_memory(state, stage) == Memory::Global;
+    const bool is_stored = resolved_memory(state, stage) == Memory::Global;
     user_check(
         state.is_result(stage) || made.target || is_stored, where,
         "stage({}, {}, {}): '{}' is no output and lies in no memory between kernels; to choose where it lives use "

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "codegen/cost/known_nests.h"
-#include "codegen/cost/predict_time.h"
 #include "dsl/edit.h"
 #include "schedules/channels_last.h"
 #include "schedules/choices.h"
@@ -419,16 +418,17 @@ FoundSchedule with_kept_rows(const Redeclared& products, const Target& target) {
 /// Rows of products are reduced where their tiles are, if the model of time expects that to be faster.
 FoundSchedule with_rows_of_products(const Redeclared& products, const Target& target) {
     std::optional<FoundSchedule> of_rest;
-    auto found = with_product_rows(products.outputs, target, [&](const std::vector<Tensor>& rest, const Target& on) {
-        of_rest = with_kept_rows({rest, products.notes}, on);
-        return of_rest->schedule;
-    });
+    RowsOfProducts found =
+        with_product_rows(products.outputs, target, [&](const std::vector<Tensor>& rest, const Target& on) {
+            of_rest = with_kept_rows({rest, products.notes}, on);
+            return of_rest->schedule;
+        });
     FoundSchedule stored = with_kept_rows(products, target);
-    if (!found || codegen::predict_time(found->tree(), target).seconds >=
-                      codegen::predict_time(stored.schedule.tree(), target).seconds)
-        return stored;
-    return {std::move(*found), of_rest ? of_rest->off_units : std::vector<std::string>(),
-            of_rest ? of_rest->reasons : std::vector<std::string>()};
+    if (are_faster(found, stored.schedule))
+        return {std::move(*found.schedule), of_rest ? of_rest->off_units : std::vector<std::string>(),
+                of_rest ? of_rest->reasons : std::vector<std::string>()};
+    for (const std::string& why : found.refused) Edit::note(stored.schedule, why);
+    return stored;
 }
 
 Schedule choose_kernels(const std::vector<Tensor>& outputs, const Target& target) {

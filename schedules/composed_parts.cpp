@@ -131,8 +131,24 @@ std::string refusal_of(const ScheduledPart& part, const Target& target) {
     }
 }
 
+namespace {
+
+/// Whether the part is all there is, so that its schedule is the whole's.
+bool is_whole(const std::vector<ScheduledPart>& parts, const std::vector<Tensor>& outputs) {
+    return parts.size() == 1 &&
+           std::ranges::equal(parts[0].given, outputs, [](const Tensor& a, const Tensor& b) { return a.same(b); }) &&
+           std::ranges::all_of(parts[0].operands, [](const Tensor& each) { return each.operation()->is_input(); });
+}
+
+}  // namespace
+
 Schedule composed_of(const std::vector<ScheduledPart>& parts, const std::vector<Tensor>& outputs, const Target& target,
                      const ChooseRest& choose_rest) {
+    if (is_whole(parts, outputs)) {
+        Schedule s = schedule_over(parts[0].operands, parts[0]);
+        Edit::note(s, parts[0].text);
+        return s;
+    }
     return made_with_trees_later([&] { return Composition(parts, outputs, target).scheduled(choose_rest); });
 }
 

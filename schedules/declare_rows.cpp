@@ -400,6 +400,13 @@ private:
 
 }  // namespace
 
+std::vector<Tensor> reductions_apart(const std::vector<Tensor>& outputs) try {
+    FreeNames names(outputs);
+    return with_reductions_apart(outputs, names);
+} catch (const Error&) {  // what compute() refuses, it alone decides
+    return outputs;
+}
+
 DeclaredRows declare_rows(const std::vector<Tensor>& outputs, const std::vector<std::string>& without) try {
     FreeNames names(outputs);
     const std::vector<Tensor> apart = with_reductions_apart(outputs, names);

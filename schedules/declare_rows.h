@@ -25,4 +25,7 @@ struct DeclaredRows {
 /// Values, and the order of terms, stay. `without`: names of operations whose groups are left as they are.
 DeclaredRows declare_rows(const std::vector<Tensor>& outputs, const std::vector<std::string>& without);
 
+/// The first of these alone, of all operations.
+std::vector<Tensor> reductions_apart(const std::vector<Tensor>& outputs);
+
 }  // namespace tw::schedules

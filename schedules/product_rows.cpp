@@ -9,9 +9,13 @@
 #include "codegen/cost/known_nests.h"
 #include "codegen/cost/predict_time.h"
 #include "dsl/edit.h"
+#include "schedules/beside_rows.h"
+#include "schedules/declare_rows.h"
 #include "schedules/declared_as.h"
 #include "schedules/joined_axes.h"
 #include "schedules/replace_tensors.h"
+#include "schedules/row_reads.h"
+#include "schedules/rows_in_tiles.h"
 #include "schedules/unit_product.h"
 #include "schedules/whole_tiles.h"
 #include "schedules/window_terms.h"
@@ -19,27 +23,6 @@
 
 namespace tw::schedules {
 namespace {
-
-using RowOperation = std::shared_ptr<const Operation>;
-using RowOperations = std::vector<RowOperation>;
-
-bool has(const RowOperations& operations, const Operation* one) {
-    return std::ranges::any_of(operations, [&](const RowOperation& each) { return each.get() == one; });
-}
-bool makes_one_of(const RowOperation& operation, const std::vector<Tensor>& tensors) {
-    return std::ranges::any_of(tensors, [&](const Tensor& each) { return each.operation() == operation; });
-}
-
-/// Calls `see` with each read of what the operation's elements are made of, and whether a reduction holds it.
-void visit_row_reads(const Operation& operation, const std::function<void(const Read&, const Reduce*)>& see) {
-    std::function<void(const Expr&, const Reduce*)> walk = [&](const Expr& e, const Reduce* inside) {
-        if (const Read* read = e.as<Read>()) see(*read, inside);
-        const Reduce* own = e.as<Reduce>();
-        for (const Expr& kid : children(e)) walk(kid, own ? own : inside);
-    };
-    for (const Operation::Output& output : operation.outputs)
-        if (output.body.defined()) walk(output.body, nullptr);
-}
 
 /// A product, and what reduces its rows.
 struct ProductRows {
@@ -49,7 +32,8 @@ struct ProductRows {
     std::vector<Tensor> given, operands;
 
     bool is_inside(const Operation* operation) const {
-        return operation == product.operation().get() || has(rows, operation) || has(inlined, operation);
+        return operation == product.operation().get() || holds_operation(rows, operation) ||
+               holds_operation(inlined, operation);
     }
 };
 
@@ -86,14 +70,14 @@ private:
     bool take(const RowOperation& operation) {
         bool of_elements = false, of_rows = false, is_whole = true;
         visit_row_reads(*operation, [&](const Read& read, const Reduce* sum) {
-            if (has(found_.rows, read.operation.get()) ||
-                (has(found_.inlined, read.operation.get()) && read.operation->shape.size() == 1))
+            if (holds_operation(found_.rows, read.operation.get()) ||
+                (holds_operation(found_.inlined, read.operation.get()) && read.operation->shape.size() == 1))
                 of_rows = true;
             else if (found_.is_inside(read.operation.get()))
                 of_elements = true, is_whole = is_whole && is_own_row(*operation, read, sum);
         });
         if (of_elements && !is_whole) return false;
-        const bool reduced = std::ranges::any_of(operation->outputs, [](const auto& o) { return reduces(o.body); });
+        const bool reduced = has_reduction(*operation);
         if (of_elements && reduced) return take_row(operation);
         const bool between = !reduced && operation->outputs.size() == 1 && !makes_one_of(operation, outputs_);
         if (of_elements) {
@@ -214,25 +198,34 @@ private:
         s_.bind(group, warpgroup);
     }
 
-    /// The parts of rows: many rows are a thread's each, of fewer the lanes of a warp share the parts.
+    /// The parts of rows: many rows are a thread's each, of fewer the lanes of a warp share the parts. The last one has
+    /// the loops, unless others are read by it and given: these lead, as no output is made under its reader.
     void combine(const RowOperations& rows) {
         constexpr int64_t threads = 128, rows_of_block = 4, lanes = 32, many_rows = 16384, few_parts = 8;
-        const Tensor last(rows.back(), 0);
-        const int64_t count = require_constant(last.shape()[0]), parts = require_constant(s_.extent(s_.reduce(last)));
+        const auto is_given = [&](const RowOperation& each) { return makes_one_of(each, part_.given); };
+        const bool follow = std::any_of(rows.begin(), rows.end() - 1, is_given);
+        const Tensor leader(follow ? rows.front() : rows.back(), 0);
+        const int64_t count = require_constant(leader.shape()[0]),
+                      parts = require_constant(s_.extent(s_.reduce(leader)));
         const bool by_threads = count >= many_rows || parts <= few_parts;
-        auto [i] = s_.loops<1>(last);
+        auto [i] = s_.loops<1>(leader);
         auto [block, row] =
             s_.split(i, by_threads ? threads : rows_of_block, Tail::Mask, {"block", by_threads ? "t" : "row"});
         s_.bind(block, grid.x);
         s_.bind(row, by_threads ? thread : warp);
-        for (const RowOperation& operation : rows) {
+        const auto keep = [&](const RowOperation& operation) {
             const Tensor one(operation, 0);
-            if (!one.same(last)) {
+            if (!is_given(operation) && !one.same(leader)) s_.set_memory(one, Memory::Registers);
+            if (is_given(operation) && follow && operation != rows.back()) s_.stage(one, Memory::Registers, row);
+        };
+        for (const RowOperation& operation : rows)
+            if (const Tensor one(operation, 0); !one.same(leader)) {
                 s_.at(one, row);
-                if (!makes_one_of(operation, part_.given)) s_.set_memory(one, Memory::Registers);
+                if (!follow) keep(operation);
             }
-            if (!by_threads) s_.bind(s_.split(s_.reduce(one), lanes, Tail::Mask)[1], lane);
-        }
+        if (follow) std::ranges::for_each(rows, keep);
+        for (const RowOperation& operation : rows)
+            if (!by_threads) s_.bind(s_.split(s_.reduce(Tensor(operation, 0)), lanes, Tail::Mask)[1], lane);
     }
 
     Schedule& s_;
@@ -259,41 +252,51 @@ Schedule schedule_rows_of_tiles(const ProductRows& part, const WarpgroupTiles& t
 }
 
 /// As many stages as shared memory has, in ping-pong where a group's sums leave room for it.
-WarpgroupTiles tiles_of_width(int64_t columns, int cluster, Type operand, const Target& target) {
+WarpgroupTiles tiles_of_width(int64_t columns, const TensorProductShape& shape, const Target& target) {
     constexpr int64_t reserved = 4 << 10, rows = 128, bytes_of_line = 128, most_stages = 8, most_in_turns = 192;
     const int64_t stages = (target.shared_bytes - reserved) / ((rows + columns) * bytes_of_line);
     const bool in_turns = columns <= most_in_turns;
-    return {.block_m = rows,
-            .block_n = columns,
-            .block_k = bytes_of_line / bytes_of(operand),
-            .warpgroups = in_turns ? 1 : 2,
-            .cluster = cluster,
-            .ping_pong = in_turns ? 2 : 1,
-            .stages = static_cast<int>(std::clamp<int64_t>(stages, 2, most_stages)),
-            .stage_result = false,
-            .raster_group = 16};
+    WarpgroupTiles tiles{.block_m = rows,
+                         .block_n = columns,
+                         .block_k = bytes_of_line / bytes_of(shape.operand),
+                         .warpgroups = in_turns ? 1 : 2,
+                         .cluster = shape.m > rows ? 2 : 1,
+                         .ping_pong = in_turns ? 2 : 1,
+                         .stages = static_cast<int>(std::clamp<int64_t>(stages, 2, most_stages)),
+                         .stage_result = false,
+                         .raster_group = 16};
+    tiles.promotion_interval = promotion_interval(tiles, shape);
+    return tiles;
 }
 
-/// Those that are not much wider than the product, by themselves and in pairs that share columns: a few that are fast
-/// for the product alone.
+/// The two that are the fastest for the product alone, or the fastest and the fastest of those that divide its columns,
+/// as none of their tiles makes what is masked: of those not much wider than the product, in pairs of blocks, which
+/// share columns, where there are two. By the model of time, none of the others was faster with what is made of rows.
 std::vector<WarpgroupTiles> tiles_of_rows(const TensorProductShape& shape, const Target& target) {
-    constexpr size_t most_tried = 4;
     const int64_t width = rounded_up(shape.n, 8);
     std::vector<int64_t> widths{64};
     if (width < widths[0]) widths.push_back(width);
     for (const int64_t columns : {96, 128, 160, 192, 256})
         if (columns < width + 32) widths.push_back(columns);
     std::vector<WarpgroupTiles> found;
-    for (const int cluster : {1, 2})
-        for (const int64_t columns : widths) found.push_back(tiles_of_width(columns, cluster, shape.operand, target));
-    std::ranges::sort(found, {}, [&](const WarpgroupTiles& tiles) { return predicted_cycles(tiles, shape, target); });
-    found.resize(std::min(found.size(), most_tried));
+    for (const int64_t columns : widths) found.push_back(tiles_of_width(columns, shape, target));
+    std::erase_if(found, [&](const WarpgroupTiles& tiles) { return !sums_fit(tiles, shape); });
+    std::ranges::stable_sort(found, {},
+                             [&](const WarpgroupTiles& tiles) { return predicted_cycles(tiles, shape, target); });
+    auto divides = [&](const WarpgroupTiles& tiles) { return shape.n % tiles.block_n == 0; };
+    if (!found.empty() && !divides(found[0])) {
+        const auto whole = std::find_if(found.begin() + 1, found.end(), divides);
+        if (whole != found.end()) std::rotate(found.begin() + 1, whole, whole + 1);
+    }
+    found.resize(std::min<size_t>(found.size(), 2));
     return found;
 }
 
-/// The tiles that the model of time puts first; nothing if none can be built.
+/// The tiles that the model of time puts first; nothing if there are none. Throws Error with what refuses the first
+/// ones if none can be built.
 std::optional<WarpgroupTiles> best_tiles(const ProductRows& part, const UnitProduct& unit, const Target& target) {
     std::optional<WarpgroupTiles> best;
+    std::optional<Error> refused;
     double least = 0;
     for (const WarpgroupTiles& tiles : tiles_of_rows(unit.shape, target)) try {
             const Schedule s = made_with_trees_later([&] { return schedule_rows_of_tiles(part, tiles, target); });
@@ -301,14 +304,16 @@ std::optional<WarpgroupTiles> best_tiles(const ProductRows& part, const UnitProd
             if (best && seconds >= least) continue;
             best = tiles;
             least = seconds;
-        } catch (const Error&) {
-            continue;  // other tiles may be legal
+        } catch (const Error& error) {
+            if (!refused) refused = error;  // other tiles may be legal
         }
+    if (!best && refused) throw Error(*refused);
     return best;
 }
 
+/// Adds what it makes to `taken`, of which it makes nothing.
 std::optional<ScheduledPart> scheduled_part(const Tensor& product, const std::vector<Tensor>& outputs,
-                                            const Target& target) {
+                                            RowOperations& taken, const Target& target) {
     if (product.operation()->outputs.size() != 1 || product.rank() != 2 || makes_one_of(product.operation(), outputs))
         return {};
     const auto unit = unit_product(product);
@@ -316,9 +321,13 @@ std::optional<ScheduledPart> scheduled_part(const Tensor& product, const std::ve
         !takes_warpgroups(unit->shape, target))
         return {};
     auto rows = RowReaders(product, outputs).find();
-    if (!rows) return {};
+    if (!rows || std::ranges::any_of(taken, [&](const RowOperation& each) { return rows->is_inside(each.get()); }))
+        return {};
     const auto tiles = best_tiles(over_operands(*rows, as_inputs(rows->operands)), *unit, target);
     if (!tiles) return {};
+    taken.push_back(product.operation());
+    for (const RowOperations* made : {&rows->rows, &rows->inlined})
+        taken.insert(taken.end(), made->begin(), made->end());
     std::vector<std::string> names;
     for (const RowOperation& row : rows->rows) names.push_back(row->name);
     return ScheduledPart{.given = rows->given,
@@ -332,76 +341,105 @@ std::optional<ScheduledPart> scheduled_part(const Tensor& product, const std::ve
                                              fmt::join(names, "', '"), product.name())};
 }
 
-/// Elements of the product that are read beside its rows, as sums of their own; tensors as they were where there are
-/// none.
-class ProductElements {
+/// Parts of a computation that make rows of products, each where its tiles are.
+class Parts {
 public:
-    explicit ProductElements(const std::vector<Tensor>& outputs) : given_(outputs) {}
+    Parts(const std::vector<Tensor>& outputs, const Target& target)
+        : outputs_(reductions_apart(outputs)), target_(target) {}
 
-    std::vector<Tensor> apart_from(const Tensor& product) {
-        for (const RowOperation& operation : operations_of(given_)) {
-            const Tensor now = changed_.of(Tensor(operation, 0));
-            if (operation->is_input() || operation->outputs.size() != 1 || operation->shape.size() != 1) continue;
-            const Expr body = with_sums_for(now, product);
-            if (!body.same(body_of(now))) changed_.put(Tensor(operation, 0), declared_as(now, body));
-        }
-        std::vector<Tensor> found;
-        for (const Tensor& output : given_) found.push_back(changed_.of(output));
-        return found;
+    void find() {
+        std::set<std::string> seen;
+        for (bool more = true; std::exchange(more, false);)
+            for (const RowOperation& operation : operations_of(outputs_)) {
+                if (operation->is_input() || operation->shape.size() < 2 || !seen.insert(operation->name).second)
+                    continue;
+                take(Tensor(operation, 0));
+                more = true;
+                break;  // operations are others where some were declared anew
+            }
     }
+
+    const std::vector<Tensor>& outputs() const { return outputs_; }
+    const std::vector<ScheduledPart>& found() const { return found_; }
+    std::vector<std::string> refused;
 
 private:
-    /// The element with a tensor for each element of the product that it reads beside its reduction.
-    Expr with_sums_for(const Tensor& tensor, const Tensor& product) {
-        const std::vector<Expr>& axes = tensor.operation()->axes;
-        std::vector<Expr> beside;
-        visit_row_reads(*tensor.operation(), [&](const Read& read, const Reduce* sum) {
-            if (!sum && read.operation == product.operation() && !read.guarded)
-                beside.push_back(make_expr(product.type(), read));
-        });
-        if (beside.empty()) return body_of(tensor);
-        auto named = [&](const std::string& suffix, const Expr& body) {
-            return compute(tensor.name() + suffix, {tensor.shape().begin(), tensor.shape().end()},
-                           [&](const std::vector<Expr>& at) { return over(axes, body, at); });
-        };
-        int number = 0;
-        return transform(body_of(tensor), [&](const Expr& e) -> Expr {
-            const Read* read = e.as<Read>();
-            if (!read || std::ranges::none_of(beside, [&](const Expr& each) { return equal(each, e); })) return {};
-            const std::string suffix = fmt::format("_beside{}", number++ == 0 ? "" : std::to_string(number));
-            const std::vector<Expr> at(read->indices.begin(), read->indices.end());
-            return named(suffix, over(product.operation()->axes, body_of(product), at))(axes[0]);
-        });
+    void take(const Tensor& product) {
+        if (take_in_tiles(product)) return;
+        const std::vector<Tensor> apart = beside_rows(outputs_, product, BesideRows::OwnProducts);
+        try {
+            RowOperations inside = taken_;
+            if (auto part = scheduled_part(product, apart, inside, target_)) add(std::move(*part), inside, apart);
+        } catch (const Error& error) {
+            refuse(product, error);
+        }
+    }
+    bool take_in_tiles(const Tensor& product) {
+        const std::vector<Tensor> apart = beside_rows(outputs_, product, BesideRows::PartsOfRows);
+        try {
+            RowOperations inside = taken_;
+            auto part = rows_in_tiles(product, apart, inside, target_);
+            return part && add(std::move(*part), inside, apart);
+        } catch (const Error& error) {
+            refuse(product, error);
+            return false;
+        }
     }
 
-    const std::vector<Tensor>& given_;
-    Replacement changed_;
+    /// Whether it goes with the parts before.
+    bool add(ScheduledPart part, const RowOperations& inside, const std::vector<Tensor>& outputs) {
+        const RowOperations all = operations_of(outputs);
+        for (const ScheduledPart& before : found_)
+            for (const Tensor& given : before.given)
+                if (!holds_operation(all, given.operation().get())) return false;
+        found_.push_back(std::move(part));
+        taken_ = inside;
+        outputs_ = outputs;
+        return true;
+    }
+    void refuse(const Tensor& product, const Error& error) {
+        refused.push_back(fmt::format("rows of the product '{}' are not made in the registers of its tiles: {}",
+                                      product.name(), error.what()));
+    }
+
+    std::vector<Tensor> outputs_;
+    const Target& target_;
+    std::vector<ScheduledPart> found_;
+    RowOperations taken_;
 };
 
 }  // namespace
 
-std::optional<Schedule> with_product_rows(const std::vector<Tensor>& outputs, const Target& target,
-                                          const ChooseRest& choose_rest) {
+RowsOfProducts with_product_rows(const std::vector<Tensor>& outputs, const Target& target,
+                                 const ChooseRest& choose_rest) {
     if (!target.has_wgmma || !target.has_tma) return {};
-    std::vector<Tensor> now = outputs;
-    std::vector<ScheduledPart> parts;
-    for (const RowOperation& operation : operations_of(outputs)) {
-        const Tensor product(operation, 0);
-        if (operation->is_input() || operation->shape.size() != 2) continue;
-        const std::vector<Tensor> apart = ProductElements(now).apart_from(product);
-        if (auto part = scheduled_part(product, apart, target)) {
-            now = apart;
-            parts.push_back(std::move(*part));
-        }
-    }
-    if (parts.empty()) return {};
+    Parts parts(outputs, target);
+    parts.find();
+    RowsOfProducts found;
+    found.refused = parts.refused;
+    if (parts.found().empty()) return found;
     try {
-        Schedule s = composed_of(parts, now, target, choose_rest);
+        Schedule s = composed_of(parts.found(), parts.outputs(), target, choose_rest);
         codegen::counted_kernels(s.tree(), target);
-        return s;
-    } catch (const Error&) {
-        return {};
+        for (const std::string& why : found.refused) Edit::note(s, why);
+        found.schedule = std::move(s);
+    } catch (const Error& error) {
+        found.refused.push_back(
+            fmt::format("rows of products are not made in the registers of their tiles: {}", error.what()));
     }
+    return found;
+}
+
+bool are_faster(RowsOfProducts& rows, const Schedule& stored) {
+    if (!rows.schedule) return false;
+    auto seconds_of = [](const Schedule& s) { return codegen::predict_time(s.tree(), s.target()).seconds; };
+    const double seconds = seconds_of(*rows.schedule), with_memory = seconds_of(stored);
+    if (seconds < with_memory) return true;
+    rows.refused.push_back(
+        fmt::format("rows of products are not made in the registers of their tiles: {:.4f} ms by the model of time, "
+                    "{:.4f} with the products in memory",
+                    seconds * 1e3, with_memory * 1e3));
+    return false;
 }
 
 }  // namespace tw::schedules

@@ -1,7 +1,7 @@
 // Schedule steps: what they make of the tree.
 #include "dsl/schedule.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "dsl/interpret.h"
 #include "dsl/replay_changed.h"
@@ -133,6 +133,27 @@ TEST(Schedule, FollowersOfFollowersReadPartsOfTheElement) {
     fill_integers(bindings.inputs["x"] = host_array(i32, {37, 1}), -9, 9, 5);
     std::vector<HostArray> expected = interpret_plain({y, total}, bindings), got = interpret_tree(s.tree(), bindings);
     for (size_t k = 0; k < 2; ++k) EXPECT_FALSE(difference("result", got[k], expected[k], bitwise));
+}
+
+// A follower that another kernel reads, too, may be kept for those that follow with it.
+TEST(Schedule, FollowersAreKeptForOthersAndStored) {
+    Tensor x = input("x", i32, {6, 5});
+    Axis k = reduce_axis("k", 5);
+    Tensor y = compute("y", {6, 5}, [&](Expr i, Expr j) { return x(i, j) * 3; });
+    Tensor top = compute("top", {6}, [&](Expr i) { return reduce_max(y(i, k), k); });
+    Tensor below = compute("below", {6, 5}, [&](Expr i, Expr j) { return top(i) - y(i, j); });
+    Tensor last = compute("last", {6}, [&](Expr i) { return top(5 - i) + 1; });
+    Schedule s({y, below, last}, target("sm_90a"));
+    Loop row = s.loops<2>(y)[0];
+    s.at(top, row);
+    s.at(below, row);
+    s.stage(top, Memory::Registers, row);
+    EXPECT_THAT(s.to_string(), testing::HasSubstr("top: i32 [1] in registers"));
+    Bindings bindings;
+    fill_integers(bindings.inputs["x"] = host_array(i32, {6, 5}), -9, 9, 5);
+    std::vector<HostArray> expected = interpret_plain({y, below, last}, bindings),
+                           got = interpret_tree(s.tree(), bindings);
+    for (size_t n = 0; n < 3; ++n) EXPECT_FALSE(difference("result", got[n], expected[n], bitwise));
 }
 
 // What follows a stage without elements is made all the same.
