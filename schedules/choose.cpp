@@ -21,6 +21,7 @@
 #include "schedules/pick_tilings.h"
 #include "schedules/product_rows.h"
 #include "schedules/redeclare_convolutions.h"
+#include "schedules/replace_tensors.h"
 #include "schedules/repeated_elements.h"
 #include "schedules/scan_rows.h"
 #include "schedules/scattered.h"

@@ -2,7 +2,6 @@
 #include "schedules/candidates.h"
 #include "support/error.h"
 #include "verify/fuzz_scheduled.h"
-#include "verify/random_computation.h"
 
 namespace tw::fuzz {
 namespace {
@@ -31,18 +30,10 @@ schedules::Picks random_picks(Random& random, const std::function<Schedule()>& r
 }  // namespace
 
 Summary fuzz_candidates(const FuzzOptions& options) {
-    return fuzz_scheduled(options, [](Random& random) {
-        const RandomComputation made = random_computation(random);
-        Problem problem;
-        problem.outputs = made.outputs;
-        const Target target = tw::target(random.chance(0.7) ? "sm_90a" : "sm_80");
-        const std::function<Schedule()> rule = [made, target] {
-            return schedules::choose_schedule(made.outputs, target);
-        };
+    return fuzz_computations(options, [](Random& random, const std::vector<Tensor>& outputs, const Target& target) {
+        const std::function<Schedule()> rule = [=] { return schedules::choose_schedule(outputs, target); };
         const schedules::Picks picks = random_picks(random, rule);
-        return Proposal{describe(problem) + "\non " + target.arch + " with " + schedules::picks_text(picks), made.kind,
-                        [picks, rule] { return schedules::schedule_with(picks, rule); },
-                        equal_values};  // the larger of 0 and -0 is either
+        return Way{" with " + schedules::picks_text(picks), [=] { return schedules::schedule_with(picks, rule); }};
     });
 }
 

@@ -4,7 +4,6 @@
 #include "support/error.h"
 #include "tuning/mutate_schedule.h"
 #include "verify/fuzz_scheduled.h"
-#include "verify/random_computation.h"
 #include "verify/random_step.h"
 
 namespace tw::fuzz {
@@ -29,20 +28,14 @@ Schedule randomly_changed(Schedule s, Random random) {
 }  // namespace
 
 Summary fuzz_generated(const FuzzOptions& options) {
-    return fuzz_scheduled(options, [](Random& random) {
-        const RandomComputation made = random_computation(random);
-        Problem problem;
-        problem.outputs = made.outputs;
-        const Target target = tw::target(random.chance(0.7) ? "sm_90a" : "sm_80");
+    return fuzz_computations(options, [](Random& random, const std::vector<Tensor>& outputs, const Target& target) {
         const bool is_plain = random.chance(0.3);
         const uint64_t seed = random.next();
-        return Proposal{describe(problem) + "\non " + target.arch, made.kind,
-                        [=] {
-                            return randomly_changed(is_plain ? schedules::plain_schedule(made.outputs, target)
-                                                             : schedules::choose_schedule(made.outputs, target),
-                                                    Random(seed));
-                        },
-                        equal_values};  // the larger of 0 and -0 is either
+        return Way{.schedule = [=] {
+            return randomly_changed(
+                is_plain ? schedules::plain_schedule(outputs, target) : schedules::choose_schedule(outputs, target),
+                Random(seed));
+        }};
     });
 }
 

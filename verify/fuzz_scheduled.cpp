@@ -7,6 +7,7 @@
 #include "support/error.h"
 #include "verify/case_result.h"
 #include "verify/fuzz_scheduled.h"
+#include "verify/random_computation.h"
 #include "verify/workers.h"
 
 namespace tw::fuzz {
@@ -98,6 +99,20 @@ private:
 Summary fuzz_scheduled(const FuzzOptions& options, const std::function<Proposal(Random&)>& propose) {
     return collect(options, [&](const std::vector<int64_t>& cases, const Tell& tell) {
         ScheduledFuzzer(options, propose, tell).run(cases);
+    });
+}
+
+Summary fuzz_computations(
+    const FuzzOptions& options,
+    const std::function<Way(Random&, const std::vector<Tensor>& outputs, const Target& target)>& choose) {
+    return fuzz_scheduled(options, [&](Random& random) {
+        const RandomComputation made = random_computation(random);
+        Problem problem;
+        problem.outputs = made.outputs;
+        const Target target = tw::target(random.chance(0.7) ? "sm_90a" : "sm_80");
+        const Way way = choose(random, made.outputs, target);
+        return Proposal{describe(problem) + "\non " + target.arch + way.text, made.kind, way.schedule,
+                        equal_values};  // the larger of 0 and -0 is either
     });
 }
 

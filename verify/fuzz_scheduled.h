@@ -20,4 +20,14 @@ struct Proposal {
 /// order.
 Summary fuzz_scheduled(const FuzzOptions& options, const std::function<Proposal(Random&)>& propose);
 
+/// How a computation is scheduled, and what failures tell of it behind the target's name.
+struct Way {
+    std::string text = {};
+    std::function<Schedule()> schedule;
+};
+/// The same of random computations (random_computation.h), each for a random target.
+Summary fuzz_computations(
+    const FuzzOptions& options,
+    const std::function<Way(Random&, const std::vector<Tensor>& outputs, const Target& target)>& choose);
+
 }  // namespace tw::fuzz

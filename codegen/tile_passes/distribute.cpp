@@ -3,6 +3,7 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "codegen/access/conditions.h"
 #include "codegen/tile_passes/tile_passes.h"
@@ -52,7 +53,7 @@ private:
 
     /// Empty if the iterations of the data loops can run on any thread, in any order.
     std::string why_not() const {
-        if (data_loops_.empty()) return "it has a single element";
+        if (data_loops_.empty()) return why_single();
         if (loads_from(op_, Memory::Registers)) return "it reads registers, which other threads cannot see";
         for (const OpLoop& loop : op_.loops)
             for (const OpLoop& other : op_.loops)
@@ -68,6 +69,25 @@ private:
                 return fmt::format("it stores the same element for all '{}'", to_string(loop.variable));
         }
         return {};
+    }
+
+    /// Loops of a stage that stand around the op, as those of a sum do, have left it one element at a time.
+    std::string why_single() const {
+        std::vector<std::string> around;
+        visit(kernel_.body, [&](const TileStmt& stmt) {
+            const TileLoop* loop = stmt.as<TileLoop>();
+            if (!loop || loop->is_block || is_constant(loop->extent, 1) || !is_stored_along(loop->variable)) return;
+            if (std::ranges::find(around, to_string(loop->variable)) == around.end())
+                around.push_back(to_string(loop->variable));
+        });
+        if (around.empty()) return "it has a single element";
+        return fmt::format("each iteration of '{}' makes one element; bind '{}', or a part of it, to threads",
+                           fmt::join(around, "', '"), around.back());
+    }
+    bool is_stored_along(const Expr& variable) const {
+        return std::ranges::any_of(op_.stores, [&](const StoreTo& store) {
+            return std::ranges::any_of(store.indices, [&](const Expr& index) { return contains(index, variable); });
+        });
     }
 
     TileOp on_thread_0(const std::string& obstacle) const {

@@ -143,6 +143,41 @@ TEST(Explain, TilesLargerThanWhatTheyTile) {
                 HasSubstr("'c': tiles of 64 along 'j' are larger than its 40 elements"));
 }
 
+/// Sums of a's rows in the block that multiplies them; all in a thread, but for loops that are bound.
+std::string explained_sums(bool is_whole, bool is_bound) {
+    auto [a, b, c] = bf16_product(64, 64, 32);
+    const Axis terms = reduce_axis("terms", 32);
+    const Tensor rows = compute("rows", {64}, [&](Expr i) { return sum(cast(f32, a(i, terms)), terms); });
+    const Tensor total = compute("total", {1}, [&](Expr) {
+        const Axis m = reduce_axis("m", 64);
+        return sum(rows(m), m);
+    });
+    const Tensor y =
+        compute("y", {64, 64}, [&](Expr i, Expr j) { return cast(f32, c(i, j)) + (is_whole ? total(0) : rows(i)); });
+    Schedule s({y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(y);
+    auto [bj, jt] = s.split(j, 32);
+    s.order({bj, i, jt});
+    s.bind(bj, grid.x), s.bind(i, thread);
+    if (is_whole) s.at(total, bj), s.set_memory(total, Memory::Shared);
+    s.at(c, bj), s.at(rows, bj);
+    s.set_memory(c, Memory::Shared), s.set_memory(rows, Memory::Shared);
+    const auto [m, n] = s.loops<2>(c);
+    const auto [ko, ki] = s.split(s.reduce(c), 16);
+    s.order({ko, m, n, ki});
+    s.mma(c, mma_sync, {.m = m, .n = n, .k = ki});
+    if (is_bound) s.bind(s.loops<1>(rows)[0], thread);
+    return build(s).explain();
+}
+
+TEST(Explain, SumsOfOneThreadNameTheLoopToBind) {
+    const std::string of_rows = "rows: runs on thread 0 of 64, because each iteration of 'i' makes one element; ";
+    EXPECT_THAT(explained_sums(false, false), HasSubstr(of_rows + "bind 'i', or a part of it, to threads"));
+    EXPECT_THAT(explained_sums(false, true), Not(HasSubstr("runs on thread 0")));
+    EXPECT_THAT(explained_sums(true, true),
+                HasSubstr("total: runs on thread 0 of 64, because it has a single element"));
+}
+
 TEST(Explain, SumsOfAWarpgroupFitItsRegisters) {
     EXPECT_ERROR(explained_product(wgmma, 128, 512, 512, 64, warpgroup),
                  "a warpgroup sums 64 x 512 elements, 256 in each thread, which has 255 registers at most; split 'i");
