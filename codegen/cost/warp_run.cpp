@@ -379,10 +379,9 @@ private:
         }
         if (const Binary* node = expr.as<Binary>()) compute_binary(*node);
         if (expr.as<Fma>()) arithmetic(expr.type(), 1);
-        if (const Cast* cast = expr.as<Cast>(); cast && (is_float(cast->a.type()) || is_float(expr.type()))) {
-            issue(1);
-            counts_.work.special += is_integer(expr.type()) ? 1 : 0;
-        }
+        const Cast* cast = expr.as<Cast>();
+        if (cast && (is_float(cast->a.type()) || is_float(expr.type()))) issue(1);
+        if (cast && is_float(cast->a.type()) && is_integer(expr.type())) counts_.work.special += 1;
         if (!expr.as<Exchange>()) return;
         issue(1);
         counts_.work.wavefronts += 1;
@@ -417,8 +416,7 @@ private:
         if (type == Type::F64) counts_.work.doubles += operations;
     }
 
-    bool any_active() const { return std::find(active_.begin(), active_.end(), true) != active_.end(); }
-
+    bool any_active() const { return std::ranges::find(active_, true) != active_.end(); }
     const ThreadKernel& kernel_;
     const Target& target_;
     const int64_t first_;
