@@ -27,6 +27,7 @@
 #include "schedules/scattered.h"
 #include "schedules/share_reduction.h"
 #include "schedules/streamed_attention.h"
+#include "schedules/sums_by_phase.h"
 #include "schedules/sums_together.h"
 #include "schedules/tiled_product.h"
 #include "schedules/tilings_to_try.h"
@@ -441,7 +442,8 @@ Schedule choose_kernels(const std::vector<Tensor>& outputs, const Target& target
 
 Schedule choose_by_rule(const std::vector<Tensor>& outputs, const Target& target) {
     if (auto streamed = with_streamed_attention(outputs, target, choose_kernels)) return std::move(*streamed);
-    return choose_kernels(outputs, target);
+    return with_sums_by_phase(outputs, target,
+                              [&](const std::vector<Tensor>& each) { return choose_kernels(each, target); });
 }
 
 }  // namespace tw::schedules

@@ -68,18 +68,6 @@ void spread(Schedule& s, const StageRef& stage, Loop loop, Steps how, const RowT
         s.cut(step, where_partial(stage));
 }
 
-/// Whether combining two values divides, as running means do by their counts.
-bool divides(const ReducerNode& reducer) {
-    return std::ranges::any_of(reducer.combined, [](const Expr& combined) {
-        bool found = false;
-        visit(combined, [&](const Expr& e) {
-            const Binary* operation = e.as<Binary>();
-            found = found || (operation && operation->op == BinaryOp::Div);
-        });
-        return found;
-    });
-}
-
 /// Whether the statement has updates of the stage by a reducer that divides.
 bool divides(const Stmt& stmt, int stage) {
     if (const For* loop = stmt.as<For>()) return divides(loop->body, stage);
@@ -87,7 +75,7 @@ bool divides(const Stmt& stmt, int stage) {
     if (const Sequence* block = stmt.as<Sequence>())
         return std::ranges::any_of(block->stmts, [&](const Stmt& kid) { return divides(kid, stage); });
     const Leaf& leaf = *stmt.as<Leaf>();
-    return leaf.stage == stage && leaf.reducer && divides(*leaf.reducer);
+    return leaf.stage == stage && leaf.reducer && combining_divides(*leaf.reducer);
 }
 bool divides(const Schedule& s, const Stage& stage) {
     const Tree tree = s.tree();

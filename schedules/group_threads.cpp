@@ -6,6 +6,7 @@
 #include <set>
 
 #include "dsl/simplify.h"
+#include "schedules/long_reductions.h"
 
 namespace tw::schedules {
 namespace {
@@ -105,14 +106,7 @@ bool adds_floats(const Operation& operation) {
 /// Whether combining two values divides, as running means do: few threads share such rows.
 bool divides_terms(const Operation& operation) {
     const Reduce* reduction = own_reduction(operation);
-    bool found = false;
-    if (reduction)
-        for (const Expr& combined : reduction->reducer->combined)
-            visit(combined, [&](const Expr& e) {
-                const Binary* quotient = e.as<Binary>();
-                found = found || (quotient && quotient->op == BinaryOp::Div);
-            });
-    return found;
+    return reduction && combining_divides(*reduction->reducer);
 }
 
 /// Of rows that are read once and not kept: several blocks side by side, one of which loads while another combines its

@@ -1,6 +1,7 @@
 #include "schedules/long_reductions.h"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -20,12 +21,6 @@ constexpr int64_t least_terms = 8;       // a thread: loads that it can have in 
 constexpr int64_t most_of_block = 4;     // vectors of a thread that cost less than the launch of a second kernel
 constexpr int64_t few_blocks = 264;      // two for each multiprocessor of a large GPU: below, each has fewer terms
 
-constexpr int64_t most_rows = 64;             // a thread, that its block reduces alone
-constexpr int64_t blocks_of_one_round = 198;  // of these rows: what they load keeps memory busy
-// Of rows that are no whole vectors: the same sectors are read by one warp, soon after each other, by many blocks of
-// few rows; measured on an H200, of 150 to 33088 rows of 301 to 60412 columns.
-constexpr int64_t lanes_of_pieces = 8, rows_of_pieces = 16, blocks_of_pieces = 8192, terms_of_pieces = 4;
-
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 std::vector<Loop> reduce_loops(const Schedule& s, Stage stage) {
@@ -34,10 +29,66 @@ std::vector<Loop> reduce_loops(const Schedule& s, Stage stage) {
     return loops;
 }
 
+/// What a reduction reads of inputs, element by element.
+std::vector<Tensor> inputs_of(const Reduce& reduction) {
+    std::vector<Tensor> found;
+    for (const Expr& value : reduction.values)
+        visit(value, [&](const Expr& e) {
+            const Read* read = e.as<Read>();
+            if (!read || !read->operation->is_input() || read->guarded) return;
+            const bool is_plain =
+                std::ranges::all_of(read->indices, [](const Expr& index) { return index.as<Variable>() != nullptr; });
+            const bool is_known =
+                std::ranges::any_of(found, [&](const Tensor& t) { return t.operation() == read->operation; });
+            if (is_plain && !is_known) found.push_back(Tensor(read->operation, 0));
+        });
+    return found;
+}
+
+/// Neighbouring terms of a thread's that have accumulators of their own, in which all are known to count: one division
+/// is left for all of them, and they are loaded at once.
+struct Grouping {
+    bool is_wanted = false;
+    std::vector<Tensor> ahead = {};  ///< read for a group before it is reduced
+};
+struct Groups {
+    Stage stage;
+    Loop terms;  ///< of what reduces groups
+};
+Groups in_groups(Schedule& s, Stage stage, Loop rows, int64_t terms) {
+    const Loop group = s.split(rows, terms, Tail::Mask, {"group", "term"})[0];
+    const Stage groups = s.rfactor(stage, group);
+    s.unroll(s.reduce(groups));
+    return {groups, s.reduce(stage)};
+}
+
+void make_groups_at(Schedule& s, Stage groups, Loop loop, const Grouping& grouping) {
+    s.at(groups, loop);
+    s.set_memory(groups, Memory::Registers);
+    for (const Tensor& read : grouping.ahead) s.stage(groups, read, Memory::Registers, loop);
+}
+
+/// Whole rounds have no masks, and registers are those of one: compilers that unroll them have each load wait for the
+/// one before under masks, and else leave room for few blocks.
+void keep_rounds_whole(Schedule& s, Stage stage, Loop round, std::optional<int64_t> terms, const ColumnThreads& shape) {
+    constexpr int64_t warps_of_multiprocessor = 32, lanes_of_warp = 32;
+    const int64_t of_round = shape.rows * shape.steps;
+    const int64_t warps = (shape.lanes * shape.rows + lanes_of_warp - 1) / lanes_of_warp;
+    if (terms && *terms > of_round && *terms % of_round != 0) s.cut(round, where_partial(stage));
+    const int64_t blocks = std::min<int64_t>(warps_of_multiprocessor / warps, s.target().blocks_per_multiprocessor);
+    if (blocks > 0) s.occupancy(stage, static_cast<int>(blocks));
+}
+
 /// A column tile a block (of each iteration of the loops around columns), vectors along columns, threads that share the
 /// terms. Of rows that are no whole vectors, neighbouring threads read neighbouring elements, or such vectors as the
 /// rows are made of.
-ColumnTerms schedule_columns(Schedule& s, Stage stage, Loop rows, const ColumnThreads& shape) {
+ColumnTerms schedule_columns(Schedule& s, Stage stage, Loop rows, ColumnThreads shape, const Grouping& grouping = {}) {
+    std::optional<Groups> groups;
+    if (grouping.is_wanted && shape.steps > 1) {
+        groups = in_groups(s, stage, rows, shape.steps);
+        rows = groups->terms;
+        shape.steps = 1;
+    }
     std::vector<Loop> others = s.data_loops(stage);
     const Loop columns = others.back();
     if (others.size() > 2) s.order(others);  // of parts, the number of the chunk stands inside
@@ -82,54 +133,31 @@ ColumnTerms schedule_columns(Schedule& s, Stage stage, Loop rows, const ColumnTh
     s.order(order);
     s.bind(outer ? s.fuse(*outer, tile, "block") : tile, grid.x);
     s.bind({row, column}, thread);
+    if (groups) make_groups_at(s, groups->stage, together, grouping);
     if (shape.steps > 1) s.unroll(together);
     for (const Loop& piece : pieces) s.unroll(piece);
     for (const Loop& element : elements) s.bind(element, tw::vector);
-    // Whole rounds have no masks, and registers are those of one: compilers that unroll them have each load wait for
-    // the one before under masks, and else leave room for few blocks.
-    if (shape.steps > 1) {
-        constexpr int64_t warps_of_multiprocessor = 32, lanes_of_warp = 32;
-        const int64_t warps = (shape.lanes * shape.rows + lanes_of_warp - 1) / lanes_of_warp;
-        if (terms && *terms > of_round && *terms % of_round != 0) s.cut(rounds[0], where_partial(stage));
-        const int64_t blocks = std::min<int64_t>(warps_of_multiprocessor / warps, s.target().blocks_per_multiprocessor);
-        if (blocks > 0) s.occupancy(stage, static_cast<int>(blocks));
-    }
+    if (shape.steps > 1) keep_rounds_whole(s, stage, rounds[0], terms, shape);
     return {pieces.empty() ? together : pieces[0], vector};
 }
 
 }  // namespace
 
-ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours, int64_t others,
-                             std::source_location where) {
-    require_sizes("column_threads",
-                  {{"rows", rows, 0}, {"columns", columns, 0}, {"neighbours", neighbours}, {"others", others, 0}},
-                  where);
-    ColumnThreads shape{.neighbours = neighbours};
-    const bool in_pieces = columns % neighbours != 0;
-    if (in_pieces) shape.lanes = lanes_of_pieces, shape.rows = rows_of_pieces;
-    // Blocks enough without chunks, each of few rows: narrow tiles spare the second kernel.
-    ColumnThreads narrow{.lanes = 8, .rows = 32, .neighbours = neighbours, .chunk = rows};
-    if (rows > narrow.rows * most_rows / 2) narrow.steps = least_terms;  // however many rows there are
-    if (rows <= narrow.rows * most_rows && columns * others >= narrow.lanes * neighbours * blocks_of_one_round)
-        return narrow;
-    while (shape.lanes > 8 && shape.lanes / 2 * neighbours >= columns) shape.lanes /= 2, shape.rows *= 2;
-    // Narrower tiles where much of the last one's would lie behind the columns.
-    auto padded = [&](int64_t lanes) { return round_up(columns, lanes * neighbours); };
-    while (!in_pieces && shape.lanes > 8 && padded(shape.lanes) * 8 > padded(shape.lanes / 2) * 9)
-        shape.lanes /= 2, shape.rows *= 2;
-    shape.rows = std::min<int64_t>(shape.rows, 16);
-    int64_t tiles =
-        std::max<int64_t>((columns + shape.lanes * neighbours - 1) / (shape.lanes * neighbours) * others, 1);
-    const int64_t least = shape.rows * (in_pieces ? terms_of_pieces : least_terms);
-    const int64_t chunks = std::max<int64_t>((in_pieces ? blocks_of_pieces : blocks_wanted) / tiles, 1);
-    const bool is_single = std::gcd(columns, neighbours) == 1 && neighbours > 1;
-    shape.chunk = is_single ? least : std::max(round_up((rows + chunks - 1) / chunks, least), least);
-    // Twice as many terms, where blocks enough are left: beginning and ending take as long as few.
-    const int64_t twice = 2 * least;
-    if (!in_pieces && shape.chunk < twice && (rows + twice - 1) / twice * tiles >= blocks_wanted / 3)
-        shape.chunk = twice;
+namespace {
+
+/// Each part of a thread's waits for the division before it: threads are many, of few columns in a block.
+ColumnThreads threads_of_divided_parts(const Schedule& s, Stage stage, int64_t parts) {
+    constexpr int64_t blocks = 64, threads = 256;
+    int64_t columns = 1;
+    for (const Loop& loop : s.data_loops(stage)) columns *= as_constant(s.extent(loop)).value_or(blocks);
+    ColumnThreads shape{.lanes = 8, .neighbours = 1};
+    while (shape.lanes > 1 && columns < shape.lanes * blocks) shape.lanes /= 2;
+    shape.rows = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(parts)));
+    shape.rows = std::min(shape.rows, threads / shape.lanes);
     return shape;
 }
+
+}  // namespace
 
 ColumnTerms schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows, const ColumnThreads& shape,
                                       std::source_location where) {
@@ -143,11 +171,19 @@ ColumnTerms schedule_column_reduction(Schedule& s, const Tensor& y, int64_t rows
                   where);
     const std::vector<Loop> terms = reduce_loops(s, s[y]);
     const Loop row = terms.size() > 1 ? s.fuse(terms, "row") : terms[0];
-    if (rows <= shape.chunk) return schedule_columns(s, s[y], row, shape);
+    const Reduce* reduction = only_reduction(y.operation()->outputs[0].body);
+    Grouping grouping{.is_wanted = reduction && combining_divides(*reduction->reducer)};
+    // Under a mask, each read would wait for the division before it.
+    if (grouping.is_wanted && rows % shape.steps != 0) grouping.ahead = inputs_of(*reduction);
+    if (rows <= shape.chunk) return schedule_columns(s, s[y], row, shape, grouping);
     auto [chunk, inside] = s.split(row, shape.chunk, Tail::Mask, {"chunk", "in_chunk"});
     const Stage parts = s.rfactor(y, chunk);
-    const ColumnTerms of_parts = schedule_columns(s, parts, s.reduce(parts), shape);
-    schedule_parts_of_columns(s, y, (rows + shape.chunk - 1) / shape.chunk);
+    const ColumnTerms of_parts = schedule_columns(s, parts, s.reduce(parts), shape, grouping);
+    const int64_t count = (rows + shape.chunk - 1) / shape.chunk;
+    if (grouping.is_wanted)
+        schedule_columns(s, s[y], s.reduce(y), threads_of_divided_parts(s, s[y], count));
+    else
+        schedule_parts_of_columns(s, y, count);
     return of_parts;
 }
 
@@ -210,65 +246,6 @@ void schedule_full_reduction(Schedule& s, const StageRef& y, int64_t count, int6
     reduce_by_block(s, parts, threads, neighbours, of_parts);
     s.bind(number, grid.x);
     if (combine == Combine::Workspace) reduce_by_block(s, s[y], threads, 4, s.data_loops(s[y]));
-}
-
-std::optional<ColumnReduction> column_reduction_of(const Tensor& c) {
-    constexpr int64_t least_rows = 32, long_rows = 1024, least_columns = 8, vector_bytes = 16;
-    // Measured on an H200: more rows of 2110 to 5001 columns took 2.6 to 3.4 times as long by one kernel as in chunks;
-    // of 16 bits fewer, or of more columns, 1.07 to 1.43 times as long by other threads or without rounds of several.
-    constexpr int64_t long_rows_in_pieces = 257, most_steps_of_pieces = 4;
-    // Of several axes, more results of fewer rows have a thread each.
-    constexpr int64_t some_results = 1 << 15, most_results = 1 << 21, rows_of_many_results = 96;
-    const Operation& operation = *c.operation();
-    const auto columns = c.rank() > 0 ? as_constant(c.shape().back()) : std::nullopt;
-    if (!columns || *columns < least_columns) return {};
-    int64_t others = 1;
-    for (int d = 0; d + 1 < c.rank(); ++d) {
-        const auto extent = as_constant(c.shape()[d]);
-        if (!extent || *extent == 0 || others * *extent * *columns > most_results) return {};
-        others *= *extent;
-    }
-    const Reduce* reduction = only_reduction(operation.outputs[0].body);
-    for (const Operation::Output& output : operation.outputs)
-        if (!only_reduction(output.body)) return {};
-    if (!reduction) return {};
-    int64_t rows = 1;
-    for (const Expr& axis : reduction->axes) {
-        const Expr& extent = axis.as<Variable>()->extent;
-        rows *= extent.defined() ? as_constant(extent).value_or(0) : 0;
-    }
-    auto varies = [&](const Expr& index) {
-        return std::ranges::any_of(reduction->axes, [&](const Expr& axis) { return contains(index, axis); });
-    };
-    int64_t bytes = 0;  // of an element
-    bool has_rows = false;
-    for (const Expr& value : reduction->values)
-        visit(value, [&](const Expr& e) {
-            const Read* read = e.as<Read>();
-            if (!read || read->indices.empty() || std::ranges::none_of(read->indices, varies)) return;
-            const Expr &column = operation.axes.back(), &last = read->indices.back();
-            if (last.same(column)) bytes = std::max<int64_t>(bytes, bytes_of(e.type()));
-            has_rows = has_rows || (varies(last) && std::ranges::any_of(read->indices, [&](const Expr& index) {
-                                        return contains(index, column);
-                                    }));
-        });
-    if (has_rows) return {};  // terms of a result side by side
-    const bool is_many = c.rank() > 1 && others * *columns > some_results;
-    if (rows < (is_many ? rows_of_many_results : least_rows) || bytes == 0) return {};
-    const int64_t vector = vector_bytes / bytes,
-                  neighbours = *columns % vector == 0 || *columns >= 8 * vector ? vector : 1;
-    const bool in_pieces = *columns % neighbours != 0;
-    // One kernel, whose warps have whole sectors of all rows.
-    ColumnThreads threads{.lanes = 32, .rows = 8, .neighbours = neighbours, .chunk = rows};
-    if (rows >= (in_pieces ? long_rows_in_pieces : long_rows))
-        threads = column_threads(rows, *columns, neighbours, others);
-    else if (neighbours > 1)
-        threads.lanes = 8, threads.rows = 32;
-    if (in_pieces && rows <= threads.chunk) {
-        threads.lanes = 2 * lanes_of_pieces, threads.rows = rows_of_pieces;
-        while (threads.steps < most_steps_of_pieces && rows > threads.rows * threads.steps * 2) threads.steps *= 2;
-    }
-    return ColumnReduction{rows, threads};
 }
 
 namespace {

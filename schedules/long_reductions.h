@@ -3,20 +3,9 @@
 #include <optional>
 
 #include "dsl/schedule.h"
-#include "schedules/elements_beside_sums.h"
+#include "schedules/column_threads.h"
 
 namespace tw::schedules {
-
-/// How a reduction along the leading dimension is dealt out. A block takes `lanes` vectors of `neighbours` columns of
-/// `chunk` rows; `rows` of its threads stand in one column.
-struct ColumnThreads {
-    int64_t lanes = 32, rows = 8, neighbours = 8;
-    int64_t chunk = 256;  ///< rows a block; all rows if there are no more
-    int64_t steps = 1;    ///< rows that a thread loads before it adds the first
-};
-/// Chunks of about two waves of blocks on a large GPU, at least 8 rows a thread; `others`: as many matrices of so many
-/// rows and columns. Throws Error if there are no neighbours.
-ColumnThreads column_threads(int64_t rows, int64_t columns, int64_t neighbours, int64_t others = 1, TW_HERE);
 
 /// Where the terms of a column reduction are: the innermost loop over a thread's, around vectors of neighbours.
 struct ColumnTerms {
@@ -38,14 +27,6 @@ void schedule_full_reduction(Schedule& s, const StageRef& y, int64_t count, int6
 /// Schedules a reduction without data axes for one block: its threads share the terms.
 void schedule_block_reduction(Schedule& s, const StageRef& stage, int64_t threads = 256, int64_t neighbours = 1,
                               TW_HERE);
-
-/// Results side by side in what is read, each of so many terms that threads share them.
-struct ColumnReduction {
-    int64_t rows;
-    ColumnThreads threads;
-    ElementsBeside beside = {};  ///< what its kernel stores, too
-};
-std::optional<ColumnReduction> column_reduction_of(const Tensor& c);
 
 /// schedule_full_reduction of a scalar, or of 8 results at most, with so many terms that all threads of a block, or
 /// blocks, share them, if steps and passes take it. Whether it was scheduled.

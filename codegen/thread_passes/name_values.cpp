@@ -36,6 +36,7 @@ struct Need {
 struct Node {
     Expr expr;
     std::vector<int> kids;
+    int like = 0;         // the first node of the same value, which may be itself
     size_t computed = 0;  // the first kids: a GPU computes nothing for checks, which come behind
     int uses = 0, weight = 0, height = 0;
     bool pure = true;  // reads nothing but registers that are there and cannot fail: may be computed ahead of need
@@ -127,8 +128,26 @@ private:
         for (const Expr& kid : kids) node.kids.push_back(number(kid));
         node.pure = is_pure_by_itself(expr, bounds_);
         for (int kid : node.kids) node.pure = node.pure && nodes_[kid].pure;
+        node.like = like(expr, node.kids, kids);
+        // Indices stay as they are written: passes behind look for what they have in common.
+        const bool is_known = node.like < static_cast<int>(nodes_.size()) && is_float(expr.type());
+        if (is_known) return numbers_[expr.id()] = node.like;
         nodes_.push_back(std::move(node));  // children stand before their parents
         return numbers_[expr.id()] = static_cast<int>(nodes_.size()) - 1;
+    }
+
+    /// The first node that makes the same of the same, or the next one: the results of a reduction of several are
+    /// written out one by one, with what they share.
+    int like(const Expr& expr, const std::vector<int>& numbers, const std::vector<Expr>& kids) {
+        const int next = static_cast<int>(nodes_.size());
+        if (expr.as<Variable>()) return next;
+        std::vector<int> of_kids;
+        for (const int number : numbers) of_kids.push_back(nodes_[number].like);
+        std::vector<int>& made_of_them = alike_[of_kids];
+        for (const int other : made_of_them)
+            if (equal(with_children(nodes_[other].expr, kids), expr)) return other;
+        made_of_them.push_back(next);
+        return next;
     }
 
     /// By what is computed: a node that only checks of indices lead to is not.
@@ -261,8 +280,11 @@ private:
     Expr flag(const Need& need) {
         if (auto known = flags_.find(need); known != flags_.end()) return known->second;
         Expr any;
+        std::vector<Expr> asked;
         for (const Case& one : need.cases) {
             Expr condition = condition_of(one);
+            if (std::ranges::any_of(asked, [&](const Expr& before) { return equal(before, condition); })) continue;
+            asked.push_back(condition);
             any = any.defined() ? binary(BinaryOp::Or, any, condition) : condition;
         }
         return flags_[need] = any.as<Variable>() ? any : let("needs", any);
@@ -301,6 +323,7 @@ private:
 
     std::vector<Node> nodes_;
     std::unordered_map<const ExprNode*, int> numbers_;
+    std::map<std::vector<int>, std::vector<int>> alike_;  // first nodes, by those of what they are made of
     std::vector<int> roots_;
     const KnownBounds& bounds_;
     int& counter_;

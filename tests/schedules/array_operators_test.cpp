@@ -50,6 +50,45 @@ TEST_P(ArraysOfAnyShape, SumsOfColumns) {
     }
 }
 
+/// Running means: by rule, and with any threads, of which each combines groups of neighbouring rows.
+TEST_P(ArraysOfAnyShape, MeansOfColumns) {
+    for (int round = 0; round < 4; ++round) {
+        const int64_t rows = some_extent(round == 0 ? 2500 : 400), columns = std::max<int64_t>(some_extent(80), 8);
+        const Tensor x = input("x", some_type(), {rows, columns});
+        const Axis i = reduce_axis("i", rows);
+        const std::vector<Tensor> y = compute_tuple("moments", {columns}, [&](const std::vector<Expr>& at) {
+            const std::vector<Expr> parts = welford(cast(f32, x(i, at[0])), {i});
+            return std::vector<Expr>{parts[0], parts[1] / max(parts[2], 1.0)};
+        });
+        if (round < 2) {
+            check(choose_schedule(y, device_target()));
+            continue;
+        }
+        Schedule s(y, device_target());
+        const int64_t sharers = between(1, 8);
+        const ColumnThreads shape{.lanes = chance() ? columns : 8,
+                                  .rows = sharers,
+                                  .neighbours = 1,
+                                  .chunk = sharers * between(4, 40),
+                                  .steps = between(1, 8)};
+        schedule_column_reduction(s, y[0], rows, shape);
+        check(s);
+    }
+}
+
+/// Whole narrow rows are read by one thread an element, and a mean's divisions are of known counts.
+TEST(ColumnThreads, StandInWholeNarrowRows) {
+    const Tensor x = input("x", f32, {100000, 77});
+    const Axis i = reduce_axis("i", 100000);
+    const std::string sums = build(choose_schedule(column_sum(x).outputs, target("sm_90a"))).cuda();
+    EXPECT_THAT(sums, testing::HasSubstr("const int column = thread % 77;"));
+    const std::vector<Tensor> y =
+        compute_tuple("moments", {77}, [&](const std::vector<Expr>& at) { return welford(x(i, at[0]), {i}); });
+    const std::string means = build(choose_schedule(y, target("sm_90a"))).cuda();
+    EXPECT_THAT(means, testing::HasSubstr("const int column = thread % 77;"));
+    EXPECT_THAT(means, testing::HasSubstr("moments_partial_partial_welford_2 + 1.0f, 1.0f)"));
+}
+
 /// Tiles of columns are as wide as a warp's vectors, but where much of the last one would lie behind the columns.
 TEST(ColumnThreads, FitTheColumns) {
     EXPECT_EQ(column_threads(13804, 320, 8).lanes, 8);

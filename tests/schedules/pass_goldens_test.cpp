@@ -154,7 +154,7 @@ constexpr const char* attention_by_rule = "attention_bf16_1x1x64x64_alibi_tile64
 constexpr Example examples[] = {
     {"apply_fragment_layouts", tensor_core_products},
     {"combine_lanes", row_sums},
-    {"privatize_registers", "column_sum_1100x67_f32"},
+    {"privatize_registers", "column_sum_1100x301_f32"},
     {"lower_thread_reductions", "softmax_5x1000_f32"},
     {"lower_thread_reductions", prefix_sums, "lower_thread_reductions_prefixes"},
     {"discharge_masks", "gemm_bf16_37x50x61_ta_tile16x64x64w16x16s6r"},
