@@ -417,20 +417,24 @@ FoundSchedule with_kept_rows(const Redeclared& products, const Target& target) {
     }
 }
 
-/// Rows of products are reduced where their tiles are, if the model of time expects that to be faster.
+/// Rows of products are made where their tiles are, if the model of time expects that to be faster.
 FoundSchedule with_rows_of_products(const Redeclared& products, const Target& target) {
-    std::optional<FoundSchedule> of_rest;
+    std::optional<FoundSchedule> of_rest, stored;
     RowsOfProducts found =
         with_product_rows(products.outputs, target, [&](const std::vector<Tensor>& rest, const Target& on) {
             of_rest = with_kept_rows({rest, products.notes}, on);
             return of_rest->schedule;
         });
-    FoundSchedule stored = with_kept_rows(products, target);
-    if (are_faster(found, stored.schedule))
+    auto with_memory = [&]() -> const Schedule& {
+        if (!stored) stored = with_kept_rows(products, target);
+        return stored->schedule;
+    };
+    if (are_faster(found, with_memory))
         return {std::move(*found.schedule), of_rest ? of_rest->off_units : std::vector<std::string>(),
                 of_rest ? of_rest->reasons : std::vector<std::string>()};
-    for (const std::string& why : found.refused) Edit::note(stored.schedule, why);
-    return stored;
+    with_memory();  // also where nothing was found
+    for (const std::string& why : found.refused) Edit::note(stored->schedule, why);
+    return std::move(*stored);
 }
 
 Schedule choose_kernels(const std::vector<Tensor>& outputs, const Target& target) {

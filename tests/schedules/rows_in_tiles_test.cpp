@@ -238,8 +238,9 @@ TEST_P(RowsInTiles, AreMadeInOneKernel) {
     SCOPED_TRACE(fmt::format("{}x{}x{}x{} {} {} statistics {} product {} turned {}", c.batch, c.m, c.n, c.k,
                              name_of(c.operand), name_of(c.result), c.has_statistics, c.has_product, c.turned_b));
     const std::vector<Tensor> outputs = TileOutputs(c).declared();
-    const auto [s, refused] = in_tiles(outputs);
-    ASSERT_TRUE(s) << fmt::format("{}", fmt::join(refused, "\n"));
+    const RowsOfProducts found = in_tiles(outputs);
+    const auto& s = found.schedule;
+    ASSERT_TRUE(s) << fmt::format("{}", fmt::join(found.refused, "\n"));
     EXPECT_THAT(s->explain(), HasSubstr("made of rows of the product 'product' in the registers of its tiles"));
     EXPECT_EQ(build(*s).kernels().size(), 1u) << s->to_string();
     expect_right(*s, outputs);
@@ -270,8 +271,9 @@ TEST(RowsInTilesOf, OthersStandBehind) {
                  scaled = compute("scaled", {of.m, of.n}, [&](Expr r, Expr c) { return of.y(r, c) - mean(c); }),
                  other = compute("other", {of.m}, [&](Expr r) { return of.norm(69 - r) * 2.0; });
     const std::vector<Tensor> outputs{turned, scaled, other};
-    const auto [s, refused] = in_tiles(outputs);
-    ASSERT_TRUE(s) << fmt::format("{}", fmt::join(refused, "\n"));
+    const RowsOfProducts found = in_tiles(outputs);
+    const auto& s = found.schedule;
+    ASSERT_TRUE(s) << fmt::format("{}", fmt::join(found.refused, "\n"));
     EXPECT_THAT(s->explain(), HasSubstr("'norm', 'y': made of rows of the product 'z'"));
     expect_right(*s, outputs);
 }
