@@ -205,10 +205,6 @@ public:
     }
 
 private:
-    static bool holds(const std::vector<Tensor>& tensors, const Tensor& tensor) {
-        return std::ranges::any_of(tensors, [&](const Tensor& each) { return each.same(tensor); });
-    }
-
     bool take_as_it_lies(const Tensor& given) {
         const auto lying = lying_pixels(whole_.of(given), given_);
         if (!lying) return false;

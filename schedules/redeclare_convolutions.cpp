@@ -68,9 +68,6 @@ private:
         }
     }
 
-    static bool holds(const std::vector<Tensor>& tensors, const Tensor& tensor) {
-        return std::ranges::any_of(tensors, [&](const Tensor& each) { return each.same(tensor); });
-    }
     void put(const Tensor& tensor, const Tensor& declared) {
         if (!declared.defined()) return;
         whole_.put(tensor, declared);

@@ -4,6 +4,10 @@
 
 namespace tw::schedules {
 
+bool holds(const std::vector<Tensor>& tensors, const Tensor& tensor) {
+    return std::ranges::any_of(tensors, [&](const Tensor& each) { return each.same(tensor); });
+}
+
 std::vector<Expr> changed_together(const std::vector<Expr>& bodies, const std::function<Expr(const Expr&)>& change) {
     return children(change(make_expr(Type::I64, Load{nullptr, bodies})));
 }

@@ -10,6 +10,9 @@
 
 namespace tw::schedules {
 
+/// Whether it is one of these tensors.
+bool holds(const std::vector<Tensor>& tensors, const Tensor& tensor);
+
 /// The bodies of an operation changed as one expression: what they share, as the components of a reduction their terms,
 /// they share afterwards.
 std::vector<Expr> changed_together(const std::vector<Expr>& bodies, const std::function<Expr(const Expr&)>& change);

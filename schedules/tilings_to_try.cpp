@@ -4,6 +4,7 @@
 
 #include "schedules/choose_windows.h"
 #include "schedules/elementwise.h"
+#include "schedules/replace_tensors.h"
 #include "schedules/unit_product.h"
 #include "schedules/window_terms.h"
 
@@ -32,10 +33,6 @@ std::vector<WindowProduct> products_of(const Tensor& c, const RedeclaredConvolut
 }
 
 }  // namespace
-
-bool holds(const std::vector<Tensor>& tensors, const Tensor& tensor) {
-    return std::ranges::any_of(tensors, [&](const Tensor& each) { return each.same(tensor); });
-}
 
 bool is_redeclared(const Tensor& sums, const RedeclaredConvolutions& declared) {
     return std::ranges::any_of(declared.halos,

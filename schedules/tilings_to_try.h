@@ -8,9 +8,6 @@
 
 namespace tw::schedules {
 
-/// Whether it is one of these tensors.
-bool holds(const std::vector<Tensor>& tensors, const Tensor& tensor);
-
 /// Whether the sums are tiled as they were declared anew, and in no other way.
 bool is_redeclared(const Tensor& sums, const RedeclaredConvolutions& declared);
 
