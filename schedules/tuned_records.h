@@ -21,7 +21,7 @@ struct TunedRecord {
     std::string tiling;       ///< "128x192x64g2s4r", as behind _tile in a name
     std::string schedule;     ///< the steps that this gave when it was measured: Schedule::save()
     std::string device;       ///< "NVIDIA H200"
-    std::string arch;         ///< "sm_90a"
+    std::string arch;         ///< "sm_90a"; "emulated sm_90a" of the emulator's times, which no target's kernels take
     std::string version;      ///< this library's
     double milliseconds = 0;  ///< one run takes: the median
     double spread = 0;        ///< the width of the middle half of the measurements, as a share of the median

@@ -161,7 +161,8 @@ int tune(const TuneCommand& command) {
     std::vector<TunedRecord> records = read_records(command.records);
     write_records(command.records, records);  // what cannot be written is better known now
     print("tuning on {}\n", chosen.reason);
-    if (chosen.device->kind() != DeviceKind::Cuda) print("its times say nothing about a GPU\n");
+    if (chosen.device->kind() != DeviceKind::Cuda)
+        print("its times say nothing about a GPU: no kernel takes a record of them\n");
     int status = StatusDone;
     for (const ChosenKernel& kernel : kernels)
         if (!tune_one(kernel, chosen.device, command, records)) status = StatusFailed;

@@ -311,7 +311,7 @@ private:
                 .tiling = winner.tiling,
                 .schedule = winner.schedule,
                 .device = device_->name(),
-                .arch = target_.arch,
+                .arch = is_gpu_ || options_.clock ? target_.arch : "emulated " + target_.arch,
                 .version = TILEWRIGHT_VERSION,
                 .milliseconds = middle * 1e3,
                 .spread = width / middle};

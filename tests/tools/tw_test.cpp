@@ -317,6 +317,8 @@ TEST_F(Tw, TuneKeepsCheckedRecords) {
     EXPECT_EQ(first["kernel"], "gemm_bf16_24x40x32_tb");
     EXPECT_THAT(first["schedule"].get<std::string>(), HasSubstr("mma 0"));
     EXPECT_GT(first["milliseconds"], 0);
+    EXPECT_EQ(first["arch"], "emulated sm_90a");  // no GPU's kernels take it
+    EXPECT_THAT(tuned.out, HasSubstr("no kernel takes a record of them"));
     EXPECT_EQ(first["measured"].size(), 2u);
     EXPECT_THAT(text, HasSubstr("gemm_f16_24x40x16_bias"));
     std::string tiled =

@@ -124,10 +124,16 @@ TEST(Tune, TakesAFamilyOfOnesOwn) {
         own.tilings = [](const Target&) { return std::vector<std::string>{"wrong"}; };
         EXPECT_ERROR(tuned(own, "emulated", 9), "none of 1 tilings is usable; the first, wrong: WRONG: ");
         // Its records are read, kept, and told by name.
-        const auto records = schedules::parse_records(schedules::records_text({result.record}), "here");
-        const schedules::RecordsInUse in_use(records);
-        EXPECT_EQ(schedules::tuned_tiling(own.name, target("sm_90a")), result.record.tiling);
-        EXPECT_FALSE(schedules::tuned_tiling(own.name, target("sm_80")));
+        schedules::TunedRecord measured = result.record;
+        const auto tiling_by = [&] {
+            const auto records = schedules::parse_records(schedules::records_text({measured}), "here");
+            const schedules::RecordsInUse in_use(records);
+            EXPECT_FALSE(schedules::tuned_tiling(own.name, target("sm_80")));
+            return schedules::tuned_tiling(own.name, target("sm_90a"));
+        };
+        EXPECT_FALSE(tiling_by());  // the emulator's times are no GPU's
+        EXPECT_EQ(std::exchange(measured.arch, "sm_90a"), "emulated sm_90a");
+        EXPECT_EQ(tiling_by(), measured.tiling);
     }
 }
 
