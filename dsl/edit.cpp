@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "dsl/cut.h"
+#include "dsl/found_by_search.h"
 #include "dsl/remember_regions.h"
 #include "dsl/simplify.h"
 #include "dsl/stream.h"
@@ -17,16 +18,18 @@ using State = Schedule::State;
 
 namespace {
 
+thread_local int trees_later = 0;  // how many live
+thread_local int found_by_search = 0;
+thread_local int64_t trees_refused = 0;
+
 /// "matmul.cpp:31"; of a step that a library function made for its caller, the caller's line and its own:
 /// "matmul.cpp:31, product.cpp:120".
 std::string step_place(const std::source_location& where) {
-    std::string own = place_text(where), asked = where_prefix(where);
+    const std::string own = place_text(where), told = found_by_search > 0 ? "found by search" : own;
+    std::string asked = where_prefix(where);
     asked.resize(asked.size() - 2);  // ": "
-    return asked == own ? own : asked + ", " + own;
+    return asked == own ? told : asked + ", " + told;
 }
-
-thread_local int trees_later = 0;  // how many live
-thread_local int64_t trees_refused = 0;
 
 }  // namespace
 
@@ -58,6 +61,8 @@ void Edit::commit(const std::string& cpp, const std::string& saved) {
 
 TreesLater::TreesLater() { ++trees_later; }
 TreesLater::~TreesLater() { --trees_later; }
+FoundBySearch::FoundBySearch() { ++found_by_search; }
+FoundBySearch::~FoundBySearch() { --found_by_search; }
 
 Schedule made_with_trees_later(const std::function<Schedule()>& make) {
     const int64_t refused_before = trees_refused;

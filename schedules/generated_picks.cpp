@@ -1,5 +1,6 @@
 #include "schedules/generated_picks.h"
 
+#include "dsl/found_by_search.h"
 #include "runtime/compile/cubin_format.h"
 #include "support/error.h"
 
@@ -31,6 +32,7 @@ Schedule as_generated(const Picks& picks, const std::string& trace, const Schedu
     if (named->second != number_of_trace(trace))
         throw_error(Error, "{}: these are not the steps of that schedule, whose number is {}; tune it again",
                     picks_text(picks), number_of_trace(trace));
+    const FoundBySearch kept;
     return replay(trace, begun_with.outputs(), begun_with.target());
 }
 

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "dsl/edit.h"
+#include "dsl/found_by_search.h"
 #include "dsl/simplify.h"
 #include "schedules/calibrated_speeds.h"
 #include "support/error.h"
@@ -195,6 +196,7 @@ private:
 }  // namespace
 
 SearchResult search_schedules(const std::vector<Schedule>& begin, const SearchOptions& options) {
+    const FoundBySearch drawn;
     return Evolution(begin, options).run();
 }
 

@@ -41,10 +41,19 @@ void check_clock(const std::vector<Tensor>& outputs, const std::shared_ptr<Devic
             name, device->name());
 }
 
+/// Steps of the library's own rule cite the line that asked for tuning. Those of a user's cite its lines.
+schedules::ScheduleRule rule_called_from(std::source_location where, const schedules::ScheduleRule& rule) {
+    const auto* own = rule.target<schedules::ChooseSchedule>();
+    if (!own) return rule;
+    return [own = *own, where](const std::vector<Tensor>& outputs, const Target& target) {
+        return own(outputs, target, where);
+    };
+}
+
 }  // namespace
 
 TunedDeclaration tune(const std::vector<Tensor>& outputs, const std::shared_ptr<Device>& device,
-                      const TuneRequest& request) {
+                      const TuneRequest& request, std::source_location where) {
     check_clock(outputs, device, request);
     const Target target = target_of(*device);
     const tuning::TuneOptions options{.limit = request.limit,
@@ -55,7 +64,7 @@ TunedDeclaration tune(const std::vector<Tensor>& outputs, const std::shared_ptr<
                                       .least_gain = request.least_gain,
                                       .clock = request.clock};
     const tuning::TunableDeclaration declared =
-        tuning::tunable_declaration(outputs, request.rule_name, request.rule, target, options);
+        tuning::tunable_declaration(outputs, request.rule_name, rule_called_from(where, request.rule), target, options);
     const auto quietly = [](const std::string&, int64_t, int64_t, const std::string&) {};
     tuning::TuneResult result = tuning::tune_choices(declared.tunable, device, options,
                                                      request.show ? request.show : tuning::ShowStep(quietly));

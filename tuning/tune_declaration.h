@@ -37,8 +37,8 @@ struct TunedDeclaration {
 /// Measures the candidates of the declaration (schedules/candidates.h) side by side, as tuning::tune does, proves the
 /// fastest against float64, and keeps its record: equal declarations are then scheduled so, by every program of this
 /// user. Named sizes are at their largest. Throws Error without a device that has a clock, and what tuning::tune
-/// throws.
+/// throws. Steps of the library's rule cite the caller's line, `where`, in front of their own.
 TunedDeclaration tune(const std::vector<Tensor>& outputs, const std::shared_ptr<Device>& device,
-                      const TuneRequest& request = {});
+                      const TuneRequest& request = {}, TW_HERE);
 
 }  // namespace tw

@@ -17,6 +17,7 @@ namespace tw::tuning {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 Tensor product_of_rows(int64_t m, int64_t n, int64_t terms) {
     const Tensor a = input("a", f32, {m, terms}), b = input("b", f32, {n, terms});
@@ -68,6 +69,8 @@ TEST(SearchSchedules, MakesOrdinarySteps) {
     ASSERT_EQ(found.best.size(), 2u);
     for (const GeneratedSchedule& each : found.best) {
         EXPECT_EQ(replay(each.schedule.save(), {c}, target("sm_90a")).to_string(), each.schedule.to_string());
+        EXPECT_THAT(each.schedule.trace_as_cpp(), HasSubstr("  // [0] found by search\n"));
+        EXPECT_THAT(each.schedule.trace_as_cpp(), Not(HasSubstr(".cpp:")));
         EXPECT_NEAR(predicted(each.schedule), each.time.seconds, 1e-12);
         Runner runner(each.schedule, open_device("emulated"));
         const CheckResult check = runner.set(random_bindings({c}, 1)).check();
@@ -92,6 +95,10 @@ TEST(SearchSchedules, IsMeasuredAndKept) {
         return schedules::schedule_as_tuned({output}, limits, "plain_schedule", schedules::plain_schedule);
     };
     EXPECT_EQ(again(y).save(), tuned.schedule.save());
+    for (const Schedule& s : {tuned.schedule, again(y)}) {
+        EXPECT_THAT(s.trace_as_cpp(), HasSubstr("  // [0] found by search\n"));
+        EXPECT_THAT(s.trace_as_cpp(), Not(HasSubstr(".cpp:")));
+    }
     EXPECT_THAT(again(y).explain(), HasSubstr("as tuned on emulated"));
     // One of its bucket has the steps where they fit, and else the rule's.
     EXPECT_NO_THROW(build(again(sums_of_rows(61, 301))));

@@ -65,6 +65,7 @@ TEST_F(TuneDeclaration, TakesTheFastestAndKeepsIt) {
         tune({y}, device, {.limit = 9, .generated = 0, .clock = clock_of("y.threads=256", 1, 2)});
     EXPECT_EQ(picks_text(tuned.picks), "y.threads=256");
     EXPECT_NE(tuned.schedule.save(), by_rule);
+    EXPECT_THAT(tuned.schedule.trace_as_cpp(), HasSubstr("  // [0] tune_declaration_test.cpp:"));
     EXPECT_EQ(tuned.result.measured.size(), 9u);
     EXPECT_EQ(tuned.result.measured[0].tiling, "y.threads=256");
     EXPECT_THAT(tuned.text,
