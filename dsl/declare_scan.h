@@ -21,7 +21,8 @@ struct ScanOptions {
 ///
 /// It is an ordinary reduction, over an axis that is as long as the place says, `sum_{j < t + 1} x[i, j]`: computed so,
 /// each element goes through all of its terms. Schedule::running makes each from its neighbour.
-/// Throws Error if the axis or the place is undefined, or if the place is not an i64.
+/// Throws Error if the axis or the place is undefined, if the place is not an i64, or if it may lie outside of the axis
+/// (but for a place that data tell).
 Expr scan(Reduction reduction, const Operand& value, const Axis& axis, const Operand& place,
           const ScanOptions& options = {}, std::source_location where = std::source_location::current());
 /// All components of a scan of tuples by a reducer of the user's own.

@@ -9,6 +9,7 @@
 #include "dsl/check_sizes.h"
 #include "dsl/deep.h"
 #include "dsl/distinct_names.h"
+#include "dsl/extremes.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -81,10 +82,6 @@ Expr at_ends(const Expr& index, bool largest, bool depend) {
     return simplify(result);
 }
 
-/// The largest value of an index expression, as an expression of sizes: each axis at its end by the sign of its
-/// coefficient. Exact for affine indices; non-affine parts keep their own bounds.
-Expr extreme_of(const Expr& index, bool largest) { return at_ends(at_ends(index, largest, true), largest, false); }
-
 bool reads_memory(const Expr& expr) {
     bool found = false;
     visit(expr, [&](const Expr& e) { found = found || e.as<Read>() || e.as<Cast>(); });
@@ -127,6 +124,8 @@ void check_reads(const std::string& name, const Expr& body, std::source_location
 }
 
 }  // namespace
+
+Expr extreme_of(const Expr& index, bool largest) { return at_ends(at_ends(index, largest, true), largest, false); }
 
 void refuse_undefined_tensor(std::source_location where) {
     user_error(where, "an undefined tensor is used; declare it with input() or compute() first");

@@ -269,6 +269,15 @@ TEST_P(Scans, OfDeclarationsThatAreNoneAreRefused) {
     Axis j = reduce_axis("j", 16);
     EXPECT_ERROR(scan(sum, x(j), Axis(), integer(1)), "the axis is undefined");
     EXPECT_ERROR(scan(sum, x(j), j, constant(Type::F32, 1.0)), "the place is f32");
+    const auto over = [&](int64_t places, const ScanOptions& options) {
+        compute("y", {places}, [&](Expr t) { return scan(sum, cast(f32, j), j, t, options); });
+    };
+    for (const bool reverse : {false, true}) {
+        EXPECT_NO_THROW(over(16, {.reverse = reverse}));
+        EXPECT_ERROR(over(17 + reverse, {.exclusive = reverse, .reverse = reverse}),
+                     "scan: the place i may lie outside of the axis 'j', which has 16 terms; give an axis as long as");
+    }
+    EXPECT_NO_THROW(over(17, {.exclusive = true}));
     EXPECT_ERROR(scan(nullptr, x(j), j, integer(1)), "the reduction is no function");
 }
 
