@@ -38,6 +38,11 @@ std::vector<Expr> ElementUpdate::next(const std::vector<Expr>& old, Expr gradien
     user_check(next.size() == old.size(), std::source_location::current(),
                "{}: the rule makes {} values of {} states; return what each becomes, and the parameter", rule.name,
                next.size(), rule.states.size());
+    for (size_t k = 0; k < old.size(); ++k)
+        user_check(next[k].defined() && next[k].type() == old[k].type(), std::source_location::current(),
+                   "{}: the rule makes {} of '{}', which is {}; return what it becomes as cast({}, ...)", rule.name,
+                   next[k].defined() ? name_of(next[k].type()) : "nothing", outputs()[k], name_of(old[k].type()),
+                   name_of(old[k].type()));
     if (is_scaled)
         for (size_t k = 0; k < old.size(); ++k) next[k] = select(is_a_step(scalars[1]()), next[k], old[k]);
     return next;

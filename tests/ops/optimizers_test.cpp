@@ -505,6 +505,11 @@ TEST_P(Optimizers, RefuseWhatTheyCannotUpdate) {
                              }});
     backward(objective()({y, x, y, x}));
     EXPECT_ERROR(two.step(), "Two: the rule makes 2 values of 0 states; return what each becomes, and the parameter");
+    Optimizer wide({y}, 0.1, {.name = "Wide", .next = [](const UpdateElements& now) {
+                                  return std::vector{cast(f64, now.parameter) - cast(f64, now.rate * now.gradient)};
+                              }});
+    backward(objective()({y, x, y, x}));
+    EXPECT_ERROR(wide.step(), "Wide: the rule makes f64 of 'parameter_next', which is f32; return what it becomes as");
 }
 
 /// Continuous at the end of the warm-up, never above the peak, the last rate from the last step on.
