@@ -96,6 +96,10 @@ std::vector<Tensor> Tape::behind(const Tensor& loss, const char* who, std::sourc
     user_check(loss.type() == f32 && loss.shape().empty(), where,
                "{}: the loss must be an f32 scalar, '{}' is {} {}; reduce it first", who, loss.name(),
                name_of(loss.type()), shape_text(loss.shape()));
+    user_check(loss.creator() || !loss.state().has_run, where,
+               "{0}: '{1}' is what a compiled step has made, which leaves no tape; call {0} in the function that is "
+               "compiled: its gradients are a part of the step then",
+               who, loss.name());
     user_check(loss.creator(), where,
                "{}: '{}' depends on no tensor that requires a gradient; call set_requires_grad() on one, and make the "
                "loss of it outside of NoGrad",

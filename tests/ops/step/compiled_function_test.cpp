@@ -186,6 +186,12 @@ TEST_P(CompiledFunctions, Refused) {
                  "buckets for dimension 0 of input 1, which is not there");
     EXPECT_ERROR(with({{.sizes = {4, 8}}})({random_tensor({9})}), "dimension 0 of input 0 is 9, the largest bucket 8");
     EXPECT_ERROR((void)with({}).step(), "it was not called yet");
+    CompiledFunction loss(backend_, [](const std::vector<Tensor>& in) { return std::vector{mean(in[0])}; });
+    const Tensor x = random_tensor({4});
+    x.set_requires_grad();
+    EXPECT_ERROR(
+        backward(loss({x})[0]),
+        "backward: 'mean' is what a compiled step has made, which leaves no tape; call backward in the function");
     const auto filled = [&](Type type, double fill) {
         const Tensor x = random_tensor({3}, type);
         return with({{.sizes = {4}, .fill = fill}})({x})[0].to_host().at({3});
