@@ -19,6 +19,14 @@ void check_floats(const std::string& what, const Tensor& x, int least, std::sour
                what, name_of(x.type()), text_of_shape(x), least);
 }
 
+/// Of images with channels in front of their pixels.
+std::string advice_on_channels(const Tensor& part, const Tensor& x) {
+    if (part.rank() != 1 || x.rank() < 3 || !equal(part.shape()[0], x.shape()[1])) return "";
+    std::string order = "0";
+    for (int d = 2; d < x.rank(); ++d) order += fmt::format(", {}", d);
+    return fmt::format("; channels are its last dimension here: give it permute(x, {{{}, 1}})", order);
+}
+
 /// `part` has the shape of the last dimensions of x.
 void check_part(const std::string& what, const std::string& name, const Tensor& part, const Tensor& x,
                 size_t dimensions, std::source_location where) {
@@ -27,9 +35,9 @@ void check_part(const std::string& what, const std::string& name, const Tensor& 
                 (part.type() == x.type() || part.type() == sum_type(x.type()));
     const size_t outer = static_cast<size_t>(x.rank()) - dimensions;
     for (size_t d = 0; fits && d < dimensions; ++d) fits = equal(part.shape()[d], x.shape()[outer + d]);
-    user_check(fits, where, "{}: x is {} {}, the {} {} {}; give it the last {} of x's extents, and x's type or {}",
+    user_check(fits, where, "{}: x is {} {}, the {} {} {}; give it the last {} of x's extents, and x's type or {}{}",
                what, name_of(x.type()), text_of_shape(x), name, name_of(part.type()), text_of_shape(part), dimensions,
-               name_of(sum_type(x.type())));
+               name_of(sum_type(x.type())), dimensions == 1 ? advice_on_channels(part, x) : "");
 }
 
 void check_affinity(const std::string& what, const Affinity& affinity, const Tensor& x, size_t dimensions,

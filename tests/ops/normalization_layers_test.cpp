@@ -131,7 +131,8 @@ TEST(Norms, Refusals) {
     EXPECT_ERROR(schedules::batch_norm("y", input("x", f32, {6}), {}), "batch_norm: x is f32 [6]; give floats of 2");
     EXPECT_ERROR(
         schedules::batch_norm("y", x, {part, {}}),
-        "batch_norm: x is f32 [2, 5, 6], the gain f32 [5]; give it the last 1 of x's extents, and x's type or f32");
+        "batch_norm: x is f32 [2, 5, 6], the gain f32 [5]; give it the last 1 of x's extents, and x's type or f32; "
+        "channels are its last dimension here: give it permute(x, {0, 2, 1})");
     EXPECT_ERROR(schedules::batch_norm("y", x, {{}, narrow}), "the bias bf16 [6]");
     EXPECT_ERROR(schedules::batch_norm_by("y", {part, part}, x, {}),
                  "batch_norm_by: x is f32 [2, 5, 6], the mean f32 [5]");
