@@ -18,6 +18,7 @@ namespace tw {
 
 class Replayer {
 public:
+    static constexpr const char* header_without_version = "tilewright trace ";
     static constexpr const char* header = "tilewright trace 1";
 
     Replayer(const std::vector<Tensor>& outputs, Target target, std::source_location where)
@@ -46,7 +47,12 @@ public:
         std::istringstream lines(saved);
         std::string line;
         std::getline(lines, line);
-        user_check(line == header, where_, "replay: the text does not start with \"{}\"; it is no saved trace", header);
+        user_check(line.starts_with(header_without_version), where_,
+                   "replay: the text does not start with \"{}\"; it is no saved trace", header);
+        user_check(line == header, where_,
+                   "replay: the text is a \"{}\", this library reads \"{}\"; replay it with the version that saved it, "
+                   "or save it with this one",
+                   line, header);
         if (seen) seen(schedule_);
         for (int number = 2; std::getline(lines, line); ++number) {
             if (line.empty()) continue;

@@ -352,6 +352,8 @@ TEST(ScheduleErrors, Replay) {
         return replay("tilewright trace 1\n" + steps, {p.z}, target("sm_90a"));
     };
     EXPECT_ERROR(replay("nonsense", {p.z}, target("sm_90a")), "it is no saved trace");
+    EXPECT_ERROR(replay("tilewright trace 2\nsplit 0 2 mask\n", {p.z}, target("sm_90a")),
+                 "is a \"tilewright trace 2\", this library reads \"tilewright trace 1\"; replay it with the version");
     EXPECT_ERROR(again("twist 1 2\n"), "cannot read \"twist 1 2\"");
     EXPECT_ERROR(again("split x 2 mask\n"), "a number is missing");
     EXPECT_ERROR(again("bind 0 cloud\n"), "\"cloud\" is no level");
