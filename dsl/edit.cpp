@@ -228,6 +228,15 @@ std::vector<int> attached_to(const State& state, int loop) {
     return found;
 }
 
+bool has_shared_copies(const State& state, int loop) {
+    return std::ranges::any_of(attached_to(state, loop), [&](int stage) {
+        const StageRecord& copy = state.stages[stage];
+        const bool leaves = copy.after && copy.is_copy;
+        return copy.attach == loop && (leaves || !copy.after) &&
+               (leaves ? memory_of_source : resolved_memory)(state, stage) == Memory::Shared;
+    });
+}
+
 Memory memory_of_source(const State& state, int copy) {
     int source = state.stage_of(reads_of(state.stages[copy].definition)[0].read->operation.get());
     return source < 0 ? Memory::Global : resolved_memory(state, source);

@@ -104,6 +104,8 @@ inline constexpr int most_stages = 16;
 void move_under(Schedule::State& state, int from, int to);
 /// Stages that stand under the loop, or share it.
 std::vector<int> attached_to(const Schedule::State& state, int loop);
+/// Whether something of an iteration lies in shared memory, of which a pipeline could have several.
+bool has_shared_copies(const Schedule::State& state, int loop);
 /// Where the elements live that a copy of a result reads.
 Memory memory_of_source(const Schedule::State& state, int copy);
 /// ": floats may differ by rounding" of a reducer whose values do, combined in another order; else nothing.

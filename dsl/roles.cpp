@@ -71,7 +71,10 @@ private:
                     state_.stages[kernel].definition.name, state_.stages[kernel_].definition.name);
             spec.stages.push_back(stage);
         }
-        require(!spec.stages.empty(), "'{}' has no stages", role.name);
+        require(
+            !spec.stages.empty(),
+            "'{}' has no stages; list the copies that its warps make, as stage() returned them, or what they compute",
+            role.name);
         if (copies_only(spec))
             require(spec.ping_pong == 1, "'{}' copies; only the role that computes plays ping-pong", spec.name);
         if (copies_only(spec))

@@ -302,6 +302,10 @@ std::string Schedule::explain() const {
         for (const std::string& note : notes_of_unit(*state_, static_cast<int>(s))) text += note + "\n";
         text += text_of_elements(*state_, static_cast<int>(s)) + "\n";
     }
+    for (const LoopRecord& loop : state_->loops)
+        if (loop.pipeline_step >= 0 && loop.stages == 1)
+            text += fmt::format("[{}] '{}' is no pipeline: with 1 stage each copy has one buffer; give 2 or more\n",
+                                loop.pipeline_step, loop.name);
     return text;
 }
 

@@ -342,16 +342,9 @@ void Schedule::pipeline(Loop loop, PipelineOptions options, std::source_location
                "pipeline({}, ...): the loop is bound to {}; only iterations that follow each other can overlap",
                record.name, tw::to_string(record.level));
     user_check(options.stages >= 1 && options.stages <= most_stages, where,
-               "pipeline({}, {{.stages = {}}}): each copy can have 2 to {} buffers; 1 is no pipeline", record.name,
+               "pipeline({}, {{.stages = {}}}): each copy can have 2 to {} buffers; 1 ends a pipeline", record.name,
                options.stages, most_stages);
-    auto copies = attached_to(edit.state, id);
-    bool any = std::any_of(copies.begin(), copies.end(), [&](int stage) {
-        const StageRecord& copy = edit.state.stages[stage];
-        const bool leaves = copy.after && copy.is_copy;
-        return copy.attach == id && (leaves || !copy.after) &&
-               (leaves ? memory_of_source : resolved_memory)(edit.state, stage) == Memory::Shared;
-    });
-    user_check(any, where,
+    user_check(has_shared_copies(edit.state, id), where,
                "pipeline({}, ...): nothing in shared memory stands under the loop; stage an operand there first: "
                "stage(consumer, operand, Memory::Shared, {})",
                record.name, record.name);

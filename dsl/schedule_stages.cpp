@@ -302,7 +302,17 @@ Stage Schedule::stage(const StageRef& result, Memory memory, Loop loop, std::sou
 void Schedule::set_memory(const StageRef& ref, Memory memory, std::source_location where) {
     Edit edit(state_, where);
     int stage = edit.stage(ref, "set_memory");
-    edit.state.stages[stage].memory = memory;
+    StageRecord& record = edit.state.stages[stage];
+    const bool is_pipelined = record.attach >= 0 && edit.state.loops[record.attach].stages > 1;
+    const bool was_shared = is_pipelined && has_shared_copies(edit.state, record.attach);
+    record.memory = memory;
+    if (was_shared && !has_shared_copies(edit.state, record.attach)) {
+        const std::string& loop = edit.state.loops[record.attach].name;
+        user_error(where,
+                   "set_memory({}, {}): the loop '{}' is pipelined, and nothing in shared memory would stand under it, "
+                   "which is all that has several buffers; pipeline({}, {{.stages = 1}}) first",
+                   record.definition.name, memory_text(memory), loop, loop);
+    }
     edit.commit(fmt::format("s.set_memory({}, {});", edit.stage_as_cpp(stage), memory_text(memory)),
                 fmt::format("memory {} {}", stage, tw::to_string(memory)));
 }

@@ -102,8 +102,8 @@ private:
     [[noreturn]] void refuse(const Buffer& buffer, const std::vector<Expr>& indices) const {
         throw_error(Error,
                     "{}'{}' lives in registers, but an element that one thread writes at [{}] is read by another; "
-                    "use Memory::Shared{}",
-                    cite_(buffer->step), buffer->name, fmt::join(texts(indices), ", "),
+                    "set_memory({}, Memory::Shared){}",
+                    cite_(buffer->step), buffer->name, fmt::join(texts(indices), ", "), buffer->name,
                     kernel_.fragment_row.defined() ? ", or have lanes share its readers' loops, those of a reduction "
                                                      "around its data loops (order)"
                                                    : "");

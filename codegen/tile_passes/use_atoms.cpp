@@ -195,8 +195,10 @@ private:
     Matrix matrix_of(const Load& load, const Side& side, bool rows) {
         const Buffer& buffer = load.buffer;
         if (buffer->memory != Memory::Shared)
-            throw_error(Error, "{}{}: {} reads its operands from shared memory, but '{}' is in {}; stage it",
-                        cite_(op_.step), op_.name, atom_.name, buffer->name, to_string(buffer->memory));
+            throw_error(Error, "{}{}: {} reads its operands from shared memory, but '{}' is in {}; {}", cite_(op_.step),
+                        op_.name, atom_.name, buffer->name, to_string(buffer->memory),
+                        buffer->memory == Memory::Global ? "stage it"
+                                                         : fmt::format("set_memory({}, Memory::Shared)", buffer->name));
         Matrix matrix{.buffer = buffer, .indices = {}, .rows = rows};
         size_t along = load.indices.size(), k = along;
         for (size_t d = 0; d < load.indices.size(); ++d) {

@@ -62,8 +62,7 @@ TEST(FrontErrors, RegistersOfAThreadOfTwoDimensions) {
     };
     Stmt all =
         j(Level::Serial, k(Level::Serial, store(y, {j.variable * 8 + k.variable}, load(r, {j.variable, k.variable}))));
-    EXPECT_ERROR(lower_front(made(all), {x}, {y}),
-                 "'r' lives in registers, but an element that one thread writes at [j, k]");
+    EXPECT_ERROR(lower_front(made(all), {x}, {y}), "at [j, k] is read by another; set_memory(r, Memory::Shared)");
     EXPECT_NO_THROW(lower_front(made(i(tw::Level::Thread, store(y, {i.variable}, load(r, own)))), {x}, {y}));
 }
 

@@ -81,7 +81,8 @@ TEST(MmaErrors, OfLoops) {
 
 /// A product of 64 x 64 x 32 of these operands, staged or not, by wgmma.
 void build_by_warpgroup(const Tensor& a, const Tensor& b, int64_t n,
-                        const std::function<Expr(Expr, Expr, const Axis&)>& term, bool staged = true) {
+                        const std::function<Expr(Expr, Expr, const Axis&)>& term, bool staged = true,
+                        Memory of_b = Memory::Shared) {
     Axis k = reduce_axis("k", 64);
     Tensor c = compute("c", {64, n}, [&](Expr i, Expr j) { return sum(term(i, j, k), k); });
     Schedule s({c}, target("sm_90a"));
@@ -89,7 +90,7 @@ void build_by_warpgroup(const Tensor& a, const Tensor& b, int64_t n,
     auto [ko, ki] = s.split(s.reduce(c), 32);
     s.order({ko, i, j, ki});
     if (staged) s.stage(c, a, Memory::Shared, ko);
-    if (staged && !a.same(b)) s.stage(c, b, Memory::Shared, ko);
+    if (staged && !a.same(b)) s.stage(c, b, of_b, ko);
     s.mma(c, wgmma, {i, j, ki});
     build(s);
 }
@@ -106,6 +107,10 @@ TEST(MmaErrors, OfWhatWarpgroupsRead) {
     EXPECT_ERROR(build_by_warpgroup(
                      a, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(a(i, k)) * f(b(j, k)); }, false),
                  "mma_errors_test.cpp:");  // the step's line
+    EXPECT_ERROR(
+        build_by_warpgroup(
+            a, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(a(i, k)) * f(b(j, k)); }, true, Memory::Registers),
+        "but 'b_registers' is in registers; set_memory(b_registers, Memory::Shared)");
     EXPECT_ERROR(
         build_by_warpgroup(thick, b, 64, [&](Expr i, Expr j, const Axis& k) { return f(thick(i, k, 0)) * f(b(j, k)); }),
         "with neighbours along rows, columns or k; stage it so");

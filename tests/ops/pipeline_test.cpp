@@ -411,7 +411,11 @@ TEST(AsyncCopies, ArePromises) {
     EXPECT_ERROR(build(rows.s), "cannot be copied asynchronously: ");
     EXPECT_ERROR(rows.s.via(rows.y, Copy::Async), "it is no copy; name what stage(");
     rows.s.via(rows.copy, Copy::Automatic);
+    EXPECT_ERROR(rows.s.set_memory(rows.copy, Memory::Registers),
+                 "is pipelined, and nothing in shared memory would stand under it, which is all that has several");
+    EXPECT_EQ(rows.s.explain().find("is no pipeline"), std::string::npos);
     rows.s.pipeline(rows.s.loops<2>(rows.y)[0], {.stages = 1});
+    EXPECT_NE(rows.s.explain().find("' is no pipeline: with 1 stage each copy has one buffer"), std::string::npos);
     rows.s.set_memory(rows.copy, Memory::Registers);
     EXPECT_ERROR(rows.s.via(rows.copy, Copy::Async),
                  "it lives in registers; asynchronous copies go into shared memory");
