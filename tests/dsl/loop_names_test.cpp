@@ -192,5 +192,18 @@ TEST(LoopNames, OfStagesThatNoStepReturnedAreTakenBeforeTheStep) {
               "s.bind(i_y_sum, thread);\n");
 }
 
+/// As docs/language.md has them.
+TEST(Names, OfTracesAreIdentifiers) {
+    std::vector<Tensor> given;
+    for (const char* name : {"row sums", "2nd", "s", "row_sums"}) given.push_back(input(name, f32, {8}));
+    const Tensor y =
+        compute("gr\u00f6\u00dfe", {8}, [&](Expr i) { return given[0](i) + given[1](i) + given[2](i) + given[3](i); });
+    Schedule s({y}, target("sm_90a"));
+    const Loop i = s.loops<1>(y)[0];
+    for (const Tensor& x : given) s.stage(y, x, Memory::Shared, i);
+    for (const char* name : {"row_sums", "v2nd", "s_2", "row_sums_2"})
+        EXPECT_THAT(s.trace_as_cpp(), HasSubstr(fmt::format(" = s.stage(gr_e, {}, Memory::Shared, i);", name)));
+}
+
 }  // namespace
 }  // namespace tw
