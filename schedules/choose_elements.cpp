@@ -242,13 +242,22 @@ bool takes_tiles(Schedule& s, Stage stage, const Elements& elements, int64_t vec
 }
 
 /// Vectors along rows, which all of the stages have alike: those of `beside` are made by the threads that make
-/// `stage`'s.
-void spread_beside(Schedule& s, Stage stage, const std::vector<Stage>& beside, const Spread& spread) {
+/// `stage`'s. A block has `num_rows` rows, or a part of one.
+void spread_beside(Schedule& s, Stage stage, const std::vector<Stage>& beside, const Spread& spread, int64_t num_rows) {
     std::vector<Loop> rows = s.data_loops(stage);
-    auto [tile, inside] = s.split(rows.back(), spread.threads * spread.vector, Tail::Mask, {"tile", "in_tile"});
+    Loop inside = rows.back();
+    rows.pop_back();
+    if (num_rows > 1) {
+        auto [block, row] = s.split(s.fuse(rows, "row"), num_rows, Tail::Mask, {"block", "row"});
+        s.bind(block, grid.x);
+        s.bind(row, thread);
+    } else {
+        auto [tile, in_tile] = s.split(inside, spread.threads * spread.vector, Tail::Mask, {"tile", "in_tile"});
+        rows.push_back(tile);
+        s.bind(s.fuse(rows, "block"), grid.x);
+        inside = in_tile;
+    }
     auto [lane_of, element] = s.split(inside, spread.vector, {"t", "element"});
-    rows.back() = tile;
-    s.bind(s.fuse(rows, "block"), grid.x);
     s.bind(lane_of, thread);
     if (spread.vector > 1) s.bind(element, tw::vector);
     for (const Stage& other : beside) {
@@ -257,17 +266,20 @@ void spread_beside(Schedule& s, Stage stage, const std::vector<Stage>& beside, c
     }
 }
 
-/// Rows of whole vectors for at least a warp each.
+/// Rows of whole vectors; short ones several a block.
 bool takes_beside(Schedule& s, Stage stage, const Elements& elements) {
     const std::vector<Stage> beside = outputs_beside(s, stage, elements);
     if (beside.empty()) return false;
     const Elements all = together(s, elements, beside);
     Spread spread = pick_spread(s.name(stage), all, spread_of(all, s.target()));
-    const int64_t row = elements.extents.back();
-    if (row % spread.vector != 0 || row < WarpThreads * spread.vector) return false;
+    const int64_t row = elements.extents.back(), rows = elements.count() / std::max<int64_t>(row, 1);
+    while (row % spread.vector != 0) spread.vector /= 2;
     if (turned_operands(s, all, spread.vector)) return false;
-    spread.threads = std::min(spread.threads, rounded_up(row / spread.vector, WarpThreads));
-    if (!take_steps(s, stage, [&](Schedule& trial) { spread_beside(trial, stage, beside, spread); })) return false;
+    const int64_t of_row = row / spread.vector, num_rows = std::clamp<int64_t>(spread.threads / of_row, 1, rows);
+    if (num_rows * of_row < WarpThreads) return false;
+    if (num_rows == 1) spread.threads = std::min(spread.threads, rounded_up(of_row, WarpThreads));
+    if (!take_steps(s, stage, [&](Schedule& trial) { spread_beside(trial, stage, beside, spread, num_rows); }))
+        return false;
     tell_elements(s.name(stage), "beside", {.threads = spread.threads, .vector = spread.vector});
     std::vector<std::string> names;
     for (const Stage& other : beside) names.push_back("'" + s.name(other) + "'");

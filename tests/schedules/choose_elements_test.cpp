@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "codegen/cost/predict_time.h"
 #include "ops/check.h"
 #include "runtime/driver/emulated_device.h"
 #include "schedules/catalog.h"
@@ -307,6 +308,33 @@ TEST(ChosenOutputs, OfTheSameElementsAreOneKernel) {
             EXPECT_FALSE(differs) << *differs;
         }
     }
+}
+
+/// Rows that are shorter than a block's vectors, several a block: of any width, and faster than two kernels.
+TEST(ChosenOutputs, OfShortRowsAreOneKernel) {
+    for (const std::vector<int64_t>& shape :
+         {std::vector<int64_t>{70, 256}, {9, 7, 64}, {301, 20}, {5, 41, 30}, {203, 7}, {65, 4}}) {
+        auto at = [](const std::vector<Expr>& i) { return std::vector<Operand>(i.begin(), i.end()); };
+        const Shape extents(shape.begin(), shape.end());
+        const Tensor x = input("x", f32, extents), bias = input("bias", f32, {shape.back()});
+        const Tensor y = compute("y", extents, [&](const auto& i) { return x.read(at(i)) + bias(i.back()); });
+        const Tensor z = compute("z", extents, [&](const auto& i) { return y.read(at(i)) * x.read(at(i)); });
+        const Schedule s = choose_schedule({y, z}, small_target());
+        SCOPED_TRACE(s.trace_as_cpp());
+        EXPECT_EQ(s.tree().nests.size(), 1u);
+        Executable executable(build(s), open_device("emulated:sm_90a"));
+        const Bindings data = data_for({y, z});
+        const std::vector<HostArray> got = run_on(executable, data), expected = interpret_plain({y, z}, data);
+        for (size_t k = 0; k < got.size(); ++k) EXPECT_FALSE(difference(k == 0 ? "y" : "z", got[k], expected[k]));
+    }
+    const Tensor x = input("x", f32, {1 << 16, 256});
+    const Tensor y = compute("y", {1 << 16, 256}, [&](Expr i, Expr j) { return exp(x(i, j)); });
+    const Tensor z = compute("z", {1 << 16, 256}, [&](Expr i, Expr j) { return y(i, j) + x(i, j); });
+    auto seconds = [](const std::vector<Tensor>& outputs) {
+        const Schedule s = choose_schedule(outputs, target("sm_90a"));
+        return codegen::predict_time(s.tree(), s.target()).seconds;
+    };
+    EXPECT_LT(seconds({y, z}), 1.6 * seconds({y}));
 }
 
 /// Sums along columns and of everything, that threads share: none goes through all terms, and warps read lines.
