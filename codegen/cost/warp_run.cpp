@@ -10,12 +10,14 @@
 
 #include "codegen/cost/device_speeds.h"
 #include "codegen/cost/known_numbers.h"
-#include "codegen/cost/lane_values.h"
+#include "codegen/cost/known_values.h"
+#include "codegen/cost/lane_places.h"
 #include "codegen/cost/loop_traits.h"
 #include "codegen/cost/operation_costs.h"
 #include "codegen/thread_ir/thread_walk.h"
 #include "codegen/tile_passes/simulate_banks.h"
 #include "dsl/simplify.h"
+#include "dsl/walk.h"
 #include "support/overloaded.h"
 
 namespace tw::codegen {
@@ -78,10 +80,11 @@ private:
     void run(const ThreadBlock& block) {
         for (const ThreadStmt& stmt : block.stmts) run(stmt);
     }
-    void run(const OneOf<ThreadComment, ThreadDeclare, ThreadAccess> auto&) {}
+    void run(const OneOf<ThreadComment, ThreadAccess> auto&) {}
+    void run(const ThreadDeclare& declare) { values_.begin(declare.buffer.get()); }
     void run(const ThreadLet& let) {
         known_.define(let.variable, let.value);
-        compute(let.value);
+        values_.define(let.variable, compute(let.value));
         if (auto value = evaluate_lanes(let.value, scope_))
             scope_[let.variable.id()] = *value;
         else
@@ -91,10 +94,12 @@ private:
         compute(branch.condition);
         issue(1);
         const auto before = active_;
+        const size_t values_before = values_.count();
         if (auto condition = evaluate_lanes(branch.condition, scope_); condition && !condition->by_data)
             for (int lane = 0; lane < warp_lanes; ++lane) active_[lane] = active_[lane] && condition->of_lane[lane];
         if (any_active()) run(branch.body);
         active_ = before;
+        values_.keep_first(values_before);
     }
     void run(const ThreadRole& role) {
         if (first_ < role.first || first_ >= role.first + role.threads) return;
@@ -106,9 +111,11 @@ private:
     void run(const ThreadBarrier&) {
         issue(1);
         end_trip();
-        held_.clear();
+        forget_all();
         counts_.work.barriers += 1;
     }
+    /// What others have written since is read anew.
+    void forget_all() { held_.clear(), values_.clear(); }
 
     /// Iterations that some lane runs.
     int64_t iterations_of(const ThreadLoop& loop) const {
@@ -135,15 +142,18 @@ private:
 
     void run_iteration(const ThreadLoop& loop, int64_t iteration) {
         scope_[loop.variable.id()] = LaneValues::all(iteration);
-        if (!loop.unroll)  // what an iteration finds in registers, no compiler knows
-            visit(loop.body, [&](const ThreadStmt& stmt) {
+        values_.define(loop.variable, loop.unroll ? KnownValues::of(iteration) : values_.fresh());
+        if (!loop.unroll) {
+            values_.clear();
+            visit(loop.body, [&](const ThreadStmt& stmt) {  // what an iteration finds in registers, no compiler knows
                 if (auto store = stmt.as<ThreadStore>()) forget(store->to);
             });
+        }
         written_out_ += loop.unroll;
         run(loop.body);
         written_out_ -= loop.unroll;
         if (loop.unroll) return;
-        held_.clear();
+        forget_all();
         issue(2);
         end_trip();
     }
@@ -205,19 +215,21 @@ private:
     void run(const ThreadStore& store) {
         side_by_side_ =
             written_out_ > 0 && store.to.buffer->memory == Memory::Registers && is_of_many(*store.to.buffer);
-        compute(store.value);
+        const KnownValues::Number value = compute(store.value);
         side_by_side_ = false;
         if (store.to.buffer->memory == Memory::Registers) {
             known_.store(store.to.buffer.get(), store.value);
+            values_.write(store.to.buffer.get(), place_of(store.to), value);
             return;
         }
         access(store.to, 1, store.atomic ? Way::Combines : Way::Writes);
     }
     void run(const ThreadWide& wide) {
         if (wide.where.defined()) compute(wide.where);
-        forget(wide.to);
-        access(wide.from, wide.width, Way::Reads);
+        known_.forget(wide.to.buffer.get());
+        const KnownValues::Number value = access(wide.from, wide.width, Way::Reads);
         access(wide.to, wide.width, Way::Writes);
+        values_.write(wide.to.buffer.get(), place_of(wide.to), value);
     }
 
     void run(const Instruction& instruction) {
@@ -238,8 +250,8 @@ private:
                        [&](const StMatrix& store) { counts_.work.wavefronts += static_cast<double>(store.matrices); },
                        [&](const Mma& mma) { multiply(*mma.atom, share_by_warps); },
                        [&](const Wgmma& product) { multiply(*product.atom, 4); },
-                       [&](const OneOf<MbarrierWait, CpAsyncWait> auto&) { awaits_copies_ = true; },
-                       [&](const BarrierSync&) { counts_.work.barriers += 1; },
+                       [&](const OneOf<MbarrierWait, CpAsyncWait> auto&) { awaits_copies_ = true, forget_all(); },
+                       [&](const BarrierSync&) { counts_.work.barriers += 1, forget_all(); },
                        [&](const PackRegisters& pack) { issue(pack.words.elements); }, [&](const auto&) {}},
             instruction);
     }
@@ -258,24 +270,29 @@ private:
 
     enum class Way { Reads, Arrives, Writes, Combines };
 
-    /// By an instruction of its own.
-    void access(const Access& place, int64_t width, Way way) {
-        if (place.buffer->memory == Memory::Registers) return;
+    /// By an instruction of its own, if it does not read what is there; the number of what it reads.
+    KnownValues::Number access(const Access& place, int64_t width, Way way) {
+        const KnownValues::Number value = values_.of(place.buffer.get(), place.indices, width);
+        if (place.buffer->memory == Memory::Registers) return value;
         for (size_t d = 0; d < rank_of(*place.buffer); ++d)
             if (reads_memory(place.indices[d])) compute(place.indices[d]);
+        if (way == Way::Reads && !values_.add(value)) return value;
+        if (way != Way::Reads) values_.write(place.buffer.get(), place_of(place), values_.fresh());
         if (place.buffer->memory == Memory::Shared) {
-            if (way == Way::Reads && written_out_ > 0 && is_held(place, width)) return;
+            if (way == Way::Reads && written_out_ > 0 && is_held(place, width)) return value;
             if (way != Way::Reads) held_.forget(place.buffer.get());
         }
         issue(2);
         touch(place, width, way);
+        return value;
     }
+    KnownValues::Number place_of(const Access& place) const { return values_.of(nullptr, place.indices); }
 
     /// Whether loops that are written out have read it, or what a load brings with it, in this iteration around them.
     bool is_held(const Access& place, int64_t width) {
         for (size_t d = 0; d < rank_of(*place.buffer); ++d)
             if (reads_memory(place.indices[d])) return false;
-        const auto starts = starts_of(place);
+        const auto starts = starts_of(place, scope_, active_);
         if (!starts || starts->empty()) return false;
         const auto found = held_.see(place.buffer.get(), *starts);
         const int64_t size = bytes_of(place.buffer->type), pieces = HeldReads::piece / (width * size);
@@ -295,24 +312,9 @@ private:
             touch_global(place, width, way);
     }
 
-    /// In bytes of the buffer, of each lane, if that is known.
-    std::optional<std::vector<int64_t>> starts_of(const Access& place) const {
-        std::vector<int64_t> starts;
-        LaneValues at = LaneValues::all(0);
-        for (size_t d = 0; d < rank_of(*place.buffer); ++d) {
-            auto index = evaluate_lanes(place.indices[d], scope_);
-            if (!index) return {};
-            const int64_t extent = most_of(place.buffer->shape[d]);
-            for (int lane = 0; lane < warp_lanes; ++lane)
-                at.of_lane[lane] = at.of_lane[lane] * extent + index->of_lane[lane];
-        }
-        for (int lane = 0; lane < warp_lanes; ++lane)
-            if (active_[lane]) starts.push_back(at.of_lane[lane] * bytes_of(place.buffer->type));
-        return starts;
-    }
     double wavefronts_of(const Access& place, int64_t width) const {
         const int64_t bytes = width * bytes_of(place.buffer->type);
-        const auto starts = starts_of(place);
+        const auto starts = starts_of(place, scope_, active_);
         if (!starts) return std::max(1.0, static_cast<double>(bytes) / 4);
         if (place.buffer->swizzle > 0)  // spreads rows over banks
             return std::max(1.0, static_cast<double>(bytes) * static_cast<double>(starts->size()) / line);
@@ -348,60 +350,56 @@ private:
     /// What was read is used: what is read from here on begins its own way to memory.
     void end_trip() { counts_.work.round_trips += std::exchange(trip_, 0); }
 
-    void forget(const Access& place) { known_.forget(place.buffer.get()); }
+    void forget(const Access& place) {
+        known_.forget(place.buffer.get());
+        values_.write(place.buffer.get(), place_of(place), values_.fresh());
+    }
     void issue(double instructions) {
         counts_.work.instructions += instructions;
         counts_.work.waits += instructions * (side_by_side_ ? wait_of_many : 1);
     }
 
-    /// Arithmetic of an expression, and the elements that it reads.
-    void compute(const Expr& expr) {
-        if (known_.holds(expr)) return;
+    /// Arithmetic of an expression, and the elements that it reads, but for what is there; its number.
+    KnownValues::Number compute(const Expr& expr) {
+        if (known_.holds(expr)) return values_.of(expr);
         if (const Load* load = expr.as<Load>()) return access({load->buffer, load->indices}, 1, Way::Reads);
-        if (const Select* select = expr.as<Select>()) return compute_chosen(*select);
+        if (const Select* select = expr.as<Select>()) return compute_chosen(expr, *select);
+        KnownValues::Operands operands;
+        for_each_child(*expr, [&](const Expr& operand) { operands.add(compute(operand)); });
+        if (operands.count == 0) return values_.of(expr);
+        const KnownValues::Number value = values_.of(expr, operands);
+        if (values_.add(value)) compute_operation(expr);
+        return value;
+    }
+
+    void compute_operation(const Expr& expr) {
         if (const Unary* node = expr.as<Unary>()) {
             arithmetic(expr.type(), operations_of(node->op));
             counts_.work.special += specials_of(node->op);
-            return compute(node->a);
         }
-        if (const Binary* node = expr.as<Binary>()) {
-            compute_binary(*node);
-            compute(node->a);
-            return compute(node->b);
-        }
-        if (const Fma* node = expr.as<Fma>()) {
-            arithmetic(expr.type(), 1);
-            compute(node->a);
-            compute(node->b);
-            return compute(node->c);
-        }
-        if (const Cast* cast = expr.as<Cast>()) {
-            if (is_float(cast->a.type()) || is_float(expr.type())) issue(1);
-            return compute(cast->a);
-        }
-        if (const Bitcast* bits = expr.as<Bitcast>()) return compute(bits->a);
-        if (const Exchange* exchange = expr.as<Exchange>()) {
-            issue(1);
-            counts_.work.wavefronts += 1;
-            compute(exchange->a);
-        }
+        if (const Binary* node = expr.as<Binary>()) compute_binary(*node);
+        if (expr.as<Fma>()) arithmetic(expr.type(), 1);
+        if (const Cast* cast = expr.as<Cast>(); cast && (is_float(cast->a.type()) || is_float(expr.type()))) issue(1);
+        if (!expr.as<Exchange>()) return;
+        issue(1);
+        counts_.work.wavefronts += 1;
     }
 
-    void compute_chosen(const Select& select) {
-        compute(select.condition);
-        issue(1);
+    KnownValues::Number compute_chosen(const Expr& expr, const Select& select) {
+        KnownValues::Operands operands{{compute(select.condition)}, 3};
         auto condition = evaluate_lanes(select.condition, scope_);
-        if (!condition || condition->by_data) {
-            compute(select.yes);
-            return compute(select.no);
-        }
+        const bool is_known = condition && !condition->by_data;
         const auto before = active_;
         for (const bool side : {true, false}) {
-            for (int lane = 0; lane < warp_lanes; ++lane)
+            for (int lane = 0; is_known && lane < warp_lanes; ++lane)
                 active_[lane] = before[lane] && (condition->of_lane[lane] != 0) == side;
-            if (any_active()) compute(side ? select.yes : select.no);
+            const Expr& chosen = side ? select.yes : select.no;
+            operands.numbers[side ? 1 : 2] = !is_known || any_active() ? compute(chosen) : values_.of(chosen);
         }
         active_ = before;
+        const KnownValues::Number value = values_.of(expr, operands);
+        if (values_.add(value)) issue(1);
+        return value;
     }
 
     void compute_binary(const Binary& node) {
@@ -433,6 +431,7 @@ private:
     bool side_by_side_ = false;  // what is computed is one of many results, none of which waits for another
     std::map<const ThreadLoop*, LoopTraits> traits_;
     KnownNumbers known_;
+    KnownValues values_;
 };
 
 }  // namespace

@@ -132,6 +132,24 @@ TEST(CountWork, LeavesConstantsToTheCompiler) {
 }
 
 /// Gathers: made up, but the same for the same place, so that a row's neighbours stay neighbours.
+/// As a compiler does, however often they are written.
+TEST(CountWork, ComputesEqualValuesOnce) {
+    const Tensor x = input("x", f32, {4096}), w = input("w", f32, {4100});
+    auto root = [&](const Expr& i, const Expr& at) { return sqrt(abs(x(i) - w(at))); };
+    auto instructions = [](const std::function<Expr(const Expr& i)>& body) {
+        return work_of(plain_schedule({compute("y", {4096}, body)}, Sm90a))[0].of_block.instructions;
+    };
+    const double once = instructions([&](const Expr& i) {
+        const Expr d = root(i, i + 1);
+        return d * d + d;
+    });
+    const double written_thrice =
+        instructions([&](const Expr& i) { return root(i, i + 1) * root(i, 1 + i) + root(i, i + 1); });
+    const double of_three = instructions([&](const Expr& i) { return root(i, i + 1) * root(i, i) + root(i, i + 2); });
+    EXPECT_DOUBLE_EQ(written_thrice, once);
+    EXPECT_GT(of_three, 1.5 * once);
+}
+
 TEST(CountWork, TakesGatheredRowsForRows) {
     Tensor table = input("table", f32, {50000, 512}), ids = input("ids", i32, {8192});
     Tensor y = compute("y", {8192, 512}, [&](Expr p, Expr j) { return table(cast(i64, ids(p)), j); });
@@ -163,13 +181,13 @@ TEST(PredictTime, IsNearWhatProductsByThreadsTake) {
     int lines = 0;
     auto all = schedules::read_measured_times(
         "tests/schedules/measured_threads.txt", [&](const std::string& name, const std::string& tiling) {
-            if (lines++ % 8 != 0) return 0.0;
+            if (lines++ % 6 != 0) return 0.0;
             const auto kernel = schedules::find_library_kernel(name + "_tile" + tiling);
             return predict_time(kernel->make(Sm90a).tree(), Sm90a).seconds * 1e3;
         });
     for (auto& [name, tilings] : all)
         std::erase_if(tilings, [](const schedules::MeasuredTiling& one) { return one.predicted == 0; });
-    schedules::expect_near_times(all, 24, 1.25, 1.8);
+    schedules::expect_near_times(all, 32, 1.2, 1.6);
 }
 
 TEST(PredictTime, ShowsLongResultsOfTensorCores) {
