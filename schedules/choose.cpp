@@ -23,6 +23,7 @@
 #include "schedules/redeclare_convolutions.h"
 #include "schedules/replace_tensors.h"
 #include "schedules/repeated_elements.h"
+#include "schedules/replace_tensors.h"
 #include "schedules/scan_rows.h"
 #include "schedules/scattered.h"
 #include "schedules/share_reduction.h"

@@ -1,6 +1,6 @@
 #include "codegen/cost/lane_places.h"
 
-#include "codegen/cost/warp_run.h"
+#include "dsl/simplify.h"
 
 namespace tw::codegen {
 
@@ -11,7 +11,7 @@ std::optional<std::vector<int64_t>> starts_of(const Access& place, const LaneSco
     for (size_t d = 0; d < rank_of(*place.buffer); ++d) {
         auto index = evaluate_lanes(place.indices[d], scope);
         if (!index) return {};
-        const int64_t extent = most_of(place.buffer->shape[d]);
+        const int64_t extent = bounds_of(place.buffer->shape[d]).max.value_or(1);
         for (int lane = 0; lane < warp_lanes; ++lane)
             at.of_lane[lane] = at.of_lane[lane] * extent + index->of_lane[lane];
     }
