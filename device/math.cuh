@@ -379,17 +379,20 @@ __device__ inline double erf(double x) { return library_erf(x); }
 
 //: erf common needs erf_f32 erf_f64
 
-//: divided_f32 common needs bits fma_f32
-/// x / divisor to 0.5000001 ulp, where the quotient is 2^-100 at least and the divisor neither subnormal (it counts as
-/// 2^-128 if it is less) nor more than 2^101 (to 8 ulp). What belongs to the divisor alone compilers compute once for
-/// all x: its reciprocal in two parts, high and low, of one sign, so that infinity times both is no NaN; after
-/// Brisebarre, Muller and Raina, Accelerating Correctly Rounded Floating-Point Division, 2004.
+//: divided_f32 common needs bits fma_f32 infinity
+/// x / divisor, rounded as that is, but where x is less than 2^-100 or the quotient is subnormal: then as if x had no
+/// bits below 2^-149. What belongs to the divisor alone compilers compute once for all x: the divisor times a power of
+/// two is m, 1 <= m < 4. The quotient by m is corrected twice by what it leaves (Markstein, 1990), where a number.
 __device__ inline float divided(float x, float divisor) {
-    const float rounded = 1.0f / divisor, left = fma(-rounded, divisor, 1.0f);
-    const float high = left < 0.0f ? bits_float(float_bits(rounded) - 1u) : rounded;
-    const float rest = fmaxf(fma(-high, divisor, 1.0f), 9.09494702e-13f) * high;  // 2^-40 at least
-    const float low = rest == 0.0f || left < -1.0f ? high * 4.76837158e-07f : rest;
-    return fma(x, high, x * low);
+    const int exponent = (int)(float_bits(divisor) >> 23 & 255);
+    const int opposite = exponent > 253 ? 1 : exponent < 1 ? 253 : 254 - exponent;
+    const float scale = bits_float((float_bits(divisor) & 0x80000000u) | (unsigned)opposite << 23);
+    const float m = divisor * scale, reciprocal = 1.0f / m;
+    const float limit = m > 0.0f && m < infinity<float>() ? infinity<float>() : 0.0f;
+    const float rough = x * reciprocal;
+    const float close = fma(fma(rough, m, -x), -reciprocal, rough);
+    const float exact = fma(fma(close, m, -x), -reciprocal, close);
+    return (fabsf(rough) < limit ? exact : rough) * scale;
 }
 
 //: divided common needs divided_f32

@@ -201,16 +201,19 @@ double instructions_of(const Expr& node) {
     return node.as<Fma>() || node.as<Select>() || node.as<Cast>() ? 1 : 0;
 }
 
-/// Of what is made of a sum. A cast of its result comes with every product.
-double instructions_behind(const Expr& body, const Reduce& sum) {
+}  // namespace
+
+double instructions_besides_sums(const Expr& body) {
     std::set<const void*> of_terms;
     double count = 0;
     visit(body, [&](const Expr& e) {
-        if (e.as<Reduce>() == &sum) visit(e, [&](const Expr& term) { of_terms.insert(term.id()); });
+        if (e.as<Reduce>()) visit(e, [&](const Expr& term) { of_terms.insert(term.id()); });
     });
     visit(body, [&](const Expr& e) { count += of_terms.contains(e.id()) ? 0 : instructions_of(e); });
     return body.as<Cast>() ? count - 1 : count;
 }
+
+namespace {
 
 /// The product of any extents, whose columns are the last axes of c, so many.
 std::optional<UnitProduct> product_of_factors(const Tensor& c, size_t num_columns = 1) {
@@ -228,7 +231,7 @@ std::optional<UnitProduct> product_of_factors(const Tensor& c, size_t num_column
     const auto& [a, b, rows_of_matrix] = factors[0];
     UnitProduct product{c, tensor_of(a), tensor_of(b)};
     product.shape = {.m = *m, .n = *n, .k = *k, .operand = a.type, .result = c.type()};
-    product.shape.made = instructions_behind(operation.outputs[0].body, *sum);
+    product.shape.made = instructions_besides_sums(operation.outputs[0].body);
     if (!join_columns(product, b, std::span(axes).last(num_columns))) return {};
     for (size_t d = row_at + 1; d < axes.size(); ++d)
         if (depends(a, axes[d]) || !depends(b, axes[d])) return {};

@@ -38,6 +38,9 @@ struct UnitProduct {
 /// The only reduction that the element holds; nullptr if there is none, or several.
 const Reduce* only_reduction(const Expr& body);
 
+/// About how many instructions make the element: of numbers, not of places, and not of its reductions.
+double instructions_besides_sums(const Expr& body);
+
 /// The product that the tensor makes of its only sum, if that is over one axis, its factors are elements of types that
 /// tensor cores multiply, and its extents are constants that fill an instruction.
 std::optional<UnitProduct> unit_product(const Tensor& c);

@@ -70,7 +70,7 @@ ThreadKernel share_divisors(const ThreadKernel& kernel) {
         return make_thread(std::move(changed), stmt.step());
     });
     for (const std::string& divisor : shared)
-        result.notes.push_back(fmt::format("divided by {}: its reciprocal is computed once, in two parts", divisor));
+        result.notes.push_back(fmt::format("divided by {}: its reciprocal is computed once, and corrected", divisor));
     return result;
 }
 

@@ -152,7 +152,7 @@ ThreadKernel read_ahead_of_masks(const ThreadKernel& kernel);
 ThreadKernel choose_functions(const ThreadKernel& kernel);
 
 /// Divides elements of f32 that have one divisor, at least four of an unrolled loop, by its reciprocal, which is
-/// computed once, in two parts: rounded as a division nearly always is, in two instructions.
+/// computed once, and corrects the quotients: rounded as a division is, without its special functions.
 ///
 ///     unroll d < 8               unroll d < 8
 ///       y[d] = x[d] / sum[0]       y[d] = divided(x[d], sum[0])

@@ -144,6 +144,18 @@ Schedule scheduled_weighted_sums() {
     return s;
 }
 
+/// Each row by its own number.
+constexpr const char* divided_rows = "divided rows";
+Schedule scheduled_divided_rows() {
+    Tensor x = input("x", f32, {96, 8}), d = input("d", f32, {96});
+    Tensor y = compute("y", {96, 8}, [&](Expr i, Expr j) { return exp(x(i, j)) / d(i); });
+    Schedule s({y}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(y);
+    s.bind(i, thread);
+    s.bind(j, unrolled);
+    return s;
+}
+
 constexpr const char* products = "product_64x48x40";
 constexpr const char* tensor_core_products = "gemm_bf16_64x64x64_tb_tile32x32x16w16x16s3";
 constexpr const char* hopper_products = "gemm_bf16_128x64x128_tb_tile128x64x64g2s2r64b";
@@ -193,6 +205,7 @@ constexpr Example examples[] = {
     {"narrow_indices", "softmax_300000x8192_bf16"},
     {"read_ahead_of_masks", "convolution_bf16_1x12x12x64_64_3x3_pad1_tilehalo64b32s2t1"},
     {"choose_functions", "gemm_bf16_40x96x72_tb_bias_gelu_tanh_tile32x32x32w16x16s3r"},
+    {"share_divisors", divided_rows},
     {"keep_steps_apart", "gemm_bf16_128x128x128_tb_tile64x128x64g1u2s2r64b"},
     {"programmatic_launch", products},
 };
@@ -204,6 +217,7 @@ Program program_of(const char* kernel) {
     if (std::string_view(kernel) == long_functions) return build(scheduled_long_functions());
     if (std::string_view(kernel) == boxes) return build(scheduled_boxes());
     if (std::string_view(kernel) == weighted_sums) return build(scheduled_weighted_sums());
+    if (std::string_view(kernel) == divided_rows) return build(scheduled_divided_rows());
     if (std::string_view(kernel) == crowded_rows) return build(scheduled_crowded_rows());
     const schedules::CatalogEntry* entry = schedules::find_library_kernel(kernel);
     if (!entry) throw_error(Error, "no kernel '{}'", kernel);
