@@ -392,7 +392,7 @@ __device__ inline float divided(float x, float divisor) {
     const float rough = x * reciprocal;
     const float close = fma(fma(rough, m, -x), -reciprocal, rough);
     const float exact = fma(fma(close, m, -x), -reciprocal, close);
-    return (fabsf(rough) < limit ? exact : rough) * scale;
+    return ((rough < 0.0f ? -rough : rough) < limit ? exact : rough) * scale;
 }
 
 //: divided common needs divided_f32

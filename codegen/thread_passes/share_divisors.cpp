@@ -1,6 +1,5 @@
 // Divisions of many elements by one number: what belongs to the divisor alone is computed once.
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include <fmt/format.h>
@@ -42,12 +41,6 @@ struct OwnOfIterations {
     }
 };
 
-bool is_power_of_two(const Expr& divisor) {
-    const FloatConstant* number = divisor.as<FloatConstant>();
-    int exponent = 0;
-    return number && std::abs(std::frexp(number->value, &exponent)) == 0.5;
-}
-
 }  // namespace
 
 ThreadKernel share_divisors(const ThreadKernel& kernel) {
@@ -61,7 +54,7 @@ ThreadKernel share_divisors(const ThreadKernel& kernel) {
         changed.body = map_all_expressions(loop->body, [&](const Expr& root) {
             return transform(root, [&](const Expr& e) -> Expr {
                 const Binary* quotient = e.type() == Type::F32 ? e.as<Binary>() : nullptr;
-                if (!quotient || quotient->op != BinaryOp::Div || is_power_of_two(quotient->b)) return {};
+                if (!quotient || quotient->op != BinaryOp::Div || quotient->b.as<FloatConstant>()) return {};
                 if (!own.all_have(quotient->b) || own.all_have(quotient->a)) return {};
                 shared.insert(to_string(quotient->b));
                 return make_expr(f32, Binary{BinaryOp::DivShared, quotient->a, quotient->b});

@@ -151,8 +151,8 @@ ThreadKernel read_ahead_of_masks(const ThreadKernel& kernel);
 ///     y[i] = sigmoid(2 * x[i])    y[i] = logistic2(-2.885390 * x[i])
 ThreadKernel choose_functions(const ThreadKernel& kernel);
 
-/// Divides elements of f32 that have one divisor, at least four of an unrolled loop, by its reciprocal, which is
-/// computed once, and corrects the quotients: rounded as a division is, without its special functions.
+/// Divides elements of f32 that have one divisor, no constant, at least four of an unrolled loop, by its reciprocal,
+/// which is computed once, and corrects the quotients: rounded as a division is, without its special functions.
 ///
 ///     unroll d < 8               unroll d < 8
 ///       y[d] = x[d] / sum[0]       y[d] = divided(x[d], sum[0])

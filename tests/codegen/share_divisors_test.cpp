@@ -52,16 +52,15 @@ struct Dividends {
 TEST(ShareDivisors, OfElementsWithOneDivisor) {
     Dividends four(4);
     EXPECT_THAT(four.after(exp(four.own()) / four.sum()), HasSubstr("held[d] = divided(exp(held[d]), total[0])"));
-    EXPECT_THAT(four.after(four.own() / 7.0), HasSubstr("divided(held[d], 7.0)"));
 }
 
-/// Few elements, divisors of their own, one that the loop changes, powers of two, and quotients that are all alike.
+/// Few elements, divisors of their own, one that the loop changes, constants, and quotients that are all alike.
 TEST(ShareDivisors, NothingElse) {
     Dividends three(3), four(4);
     EXPECT_THAT(three.after(three.own() / three.sum()), Not(HasSubstr("divided")));
     EXPECT_THAT(four.after(four.sum() / four.own()), Not(HasSubstr("divided")));
     EXPECT_THAT(four.after(four.own() / four.sum(), true), Not(HasSubstr("divided")));
-    EXPECT_THAT(four.after(four.own() / 8.0), Not(HasSubstr("divided")));
+    EXPECT_THAT(four.after(four.own() / 7.0), Not(HasSubstr("divided")));
     EXPECT_THAT(four.after(four.own() * (7.0 / four.sum())), Not(HasSubstr("divided")));
 }
 
