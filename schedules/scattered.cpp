@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <set>
 
 #include "dsl/stage.h"
 #include "dsl/walk.h"
@@ -75,6 +76,8 @@ void schedule_updates(Schedule& s, const Tensor& y, int64_t width) {
 /// A warp a row, or a part of one where there are few rows: its lanes look for the row's terms together, in the same
 /// kernel, and most rows have none.
 void schedule_searched(Schedule& s, const Stage& y, int64_t terms, int64_t rows, int64_t width) {
+    std::set<int> declared;  // reductions that terms read, which have kernels
+    for (const Stage& stage : producers_of(s, y)) declared.insert(stage.id);
     s.scatter(y, Combine::Search);
     const int64_t neighbours = std::gcd(stored_vector, width), step = lanes * neighbours;
     const int64_t steps = std::max<int64_t>((width + step - 1) / step, 1);
@@ -101,7 +104,7 @@ void schedule_searched(Schedule& s, const Stage& y, int64_t terms, int64_t rows,
     s.unroll(vector);
     if (neighbours > 1) s.bind(element, tw::vector);
     for (const Stage& stage : producers_of(s, y)) {
-        if (stage.id == y.id || !s.reduces(stage)) continue;
+        if (stage.id == y.id || !s.reduces(stage) || declared.contains(stage.id)) continue;
         s.at(stage, row_in_block);
         s.set_memory(stage, Memory::Registers);
         auto [round, share] = s.split(s.reduce(stage), lanes, Tail::Mask, {"round", "share"});

@@ -7,7 +7,9 @@
 
 #include "dsl/declare_scatter.h"
 #include "ops/check.h"
+#include "ops/runner.h"
 #include "schedules/array_operators.h"
+#include "schedules/candidates.h"
 #include "schedules/choices.h"
 #include "schedules/choose.h"
 #include "schedules/listed_rows.h"
@@ -179,6 +181,22 @@ TEST(ScatteredRows, OfFewTermsAreOneKernel) {
     EXPECT_THAT(s.explain(), HasSubstr("looks for its first and its last term"));
 }
 
+/// A product that terms read is made once, not again for each row.
+TEST(ScatteredRows, SearchedForReadWhatOtherKernelsSum) {
+    const Tensor ids = input("ids", i32, {9}), a = input("a", f32, {9, 5}), b = input("b", f32, {40, 5});
+    const Axis k = reduce_axis("k", 5), r = reduce_axis("r", 9);
+    const Tensor p = compute("p", {9, 40}, [&](Expr i, Expr j) { return sum(a(i, k) * b(j, k), k); });
+    const Tensor y = compute("y", {700, 40}, [&](Expr i, Expr j) { return sum(select(ids(r) == i, p(r, j), 0.0), r); });
+    const Schedule s = schedule_with({{"y.terms", "searched"}}, [&] { return choose_schedule({y}, target("sm_90a")); });
+    EXPECT_EQ(build(s).kernels().size(), 2u) << s.trace_as_cpp();
+    Bindings launch = random_bindings({y}, 3);
+    fill_integers(launch.inputs["ids"], -1, 700, 7);
+    Runner runner(s, open_device("emulated"));
+    runner.set(launch);
+    const CheckResult check = runner.check();
+    EXPECT_TRUE(check.ok) << check.text;
+}
+
 /// So are rows of which blocks list some thousand terms: indices are read four at a time, also where they end within a
 /// list.
 TEST(ScatteredRows, ListedByBlocksAreOneKernel) {
@@ -201,7 +219,7 @@ TEST(ScatteredRows, FindTheirTermsByTheFewestInstructions) {
     EXPECT_EQ(scattered_way(608, 43008, 512), ScatteredWay::Listed);
     EXPECT_EQ(scattered_way(3264, 12344, 376), ScatteredWay::Listed);
     EXPECT_EQ(scattered_way(1320, 42304, 1048), ScatteredWay::Listed);  // rows are stored meanwhile: 53 of 71 us
-    EXPECT_EQ(scattered_way(20833, 66, 165), ScatteredWay::Sorted);  // 300 terms of a row, one behind the other
+    EXPECT_EQ(scattered_way(20833, 66, 165), ScatteredWay::Sorted);     // 300 terms of a row, one behind the other
     EXPECT_EQ(scattered_way(120, 30976, 6080), ScatteredWay::Searched);
     EXPECT_EQ(scattered_way(1, 65536, 65536), ScatteredWay::Searched);
     EXPECT_EQ(scattered_way(50, 9, 64), ScatteredWay::Searched);
