@@ -163,28 +163,22 @@ LoweredNest lowered(const Tree& tree, const Nest& nest, const Target& target, co
     kernel = verified("make_threads", std::move(kernel), options);
     for (const ThreadPass& pass : thread_passes) kernel = verified(pass.name, pass.run(kernel), options);
     result.notes.insert(result.notes.end(), kernel.notes.begin(), kernel.notes.end());
+    verify_signals(kernel);
     result.kernel = std::move(kernel);
     return result;
 }
-
-/// What a kernel is printed for is verified; what only its work is counted of, to be compared with others, is not, as
-/// that takes as long as lowering.
-enum class Signals { Verified, AsTheyAre };
 
 /// Whoever asks whether a schedule can be lowered, and then lowers it, has it done once: the last nests of this thread
 /// are remembered. They are told apart by what they are made of, which does not change and is kept.
 class Remembered {
 public:
-    const LoweredNest& of(const Tree& tree, size_t n, const Target& target, const LowerOptions& options,
-                          Signals signals) {
-        const auto known = std::ranges::find_if(
-            last_, [&](const Entry& entry) { return entry.target == target && is_same(entry, tree, tree.nests[n]); });
-        Entry& entry = known != last_.end() ? *known : add(tree, n, target, options);
-        if (signals == Signals::Verified && !entry.signals_hold) {
-            if (entry.lowered.kernel) verify_signals(*entry.lowered.kernel);
-            entry.signals_hold = true;
-        }
-        return entry.lowered;
+    const LoweredNest& of(const Tree& tree, size_t n, const Target& target, const LowerOptions& options) {
+        for (const Entry& entry : last_)
+            if (entry.target == target && is_same(entry, tree, tree.nests[n])) return entry.lowered;
+        LoweredNest made = lowered(tree, tree.nests[n], target, options);
+        constexpr size_t most = 16;
+        if (last_.size() == most) last_.pop_front();
+        return last_.emplace_back(Entry{tree, n, target, std::move(made)}).lowered;
     }
 
 private:
@@ -193,14 +187,7 @@ private:
         size_t nest;
         Target target;
         LoweredNest lowered;
-        bool signals_hold = false;
     };
-    Entry& add(const Tree& tree, size_t n, const Target& target, const LowerOptions& options) {
-        LoweredNest made = lowered(tree, tree.nests[n], target, options);
-        constexpr size_t most = 16;
-        if (last_.size() == most) last_.pop_front();
-        return last_.emplace_back(Entry{tree, n, target, std::move(made)});
-    }
     /// Each step of a schedule makes all of its nests anew.
     static bool is_same(const Entry& entry, const Tree& tree, const Nest& nest) {
         const Nest& known = entry.tree.nests[entry.nest];
@@ -210,19 +197,15 @@ private:
     std::deque<Entry> last_;
 };
 
-LoweredNest lowered_once(const Tree& tree, size_t nest, const Target& target, const LowerOptions& options,
-                         Signals signals) {
+LoweredNest lowered_once(const Tree& tree, size_t nest, const Target& target, const LowerOptions& options) {
+    if (options.dump) return lowered(tree, tree.nests[nest], target, options);
     thread_local Remembered remembered;
-    if (!options.dump) return remembered.of(tree, nest, target, options, signals);
-    LoweredNest made = lowered(tree, tree.nests[nest], target, options);
-    if (signals == Signals::Verified && made.kernel) verify_signals(*made.kernel);
-    return made;
+    return remembered.of(tree, nest, target, options);
 }
 
 Lowered lower_all(const Tree& tree, const Target& target, const LowerOptions& options) {
     std::vector<LoweredNest> nests;
-    for (size_t n = 0; n < tree.nests.size(); ++n)
-        nests.push_back(lowered_once(tree, n, target, options, Signals::Verified));
+    for (size_t n = 0; n < tree.nests.size(); ++n) nests.push_back(lowered_once(tree, n, target, options));
     Lowered result;
     for (size_t n = 0; n < nests.size(); ++n) {
         result.notes.insert(result.notes.end(), nests[n].notes.begin(), nests[n].notes.end());
@@ -254,8 +237,7 @@ ThreadKernel lower_to_threads(const Tree& tree, const Nest& nest, const Target& 
 }
 
 LoweredNest lower_nest(const Tree& tree, size_t nest, const Target& target, const LowerOptions& options) {
-    return with_room_for(depth_of(tree.nests[nest]),
-                         [&] { return lowered_once(tree, nest, target, options, Signals::AsTheyAre); });
+    return with_room_for(depth_of(tree.nests[nest]), [&] { return lowered_once(tree, nest, target, options); });
 }
 
 Lowered lower(const Tree& tree, const Target& target, const LowerOptions& options) {

@@ -31,8 +31,7 @@ struct Lowered {
 Lowered lower(const Tree& tree, const Target& target, const LowerOptions& options = {});
 
 /// The kernel of one nest, before what lets it overlap with others, and the defaults taken; no kernel if it computes
-/// nothing. Throws Error as lower() does, which does not lower the nest again if it is asked soon. Signals are verified
-/// by lower() alone.
+/// nothing. Throws Error as lower() does, which does not lower the nest again if it is asked soon.
 struct LoweredNest {
     std::optional<ThreadKernel> kernel;
     std::vector<std::string> notes;
