@@ -160,10 +160,8 @@ std::vector<Expr> welford(const Operand& value, const std::vector<Axis>& axes) {
     Expr zero = constant(type, 0.0), one = constant(type, 1.0);
     Reducer reducer =
         make_reducer("welford", {zero, zero, zero}, [&](const std::vector<Expr>& a, const std::vector<Expr>& b) {
-            // Counts are whole numbers: of none, the share of no more is 0. A choice between that and a quotient would
-            // be a branch, and a second one for whatever else reads the share.
             Expr count = a[2] + b[2], delta = b[0] - a[0];
-            Expr share = b[2] / max(count, one);
+            Expr share = select(count == zero, zero, b[2] / count);
             return std::vector<Expr>{a[0] + delta * share, a[1] + b[1] + delta * delta * a[2] * share, count};
         });
     return reduce(reducer, {value, Operand(zero), Operand(one)}, axes, value.where);
