@@ -14,7 +14,8 @@ namespace {
 bool copies_what_is_there(const Schedule::State& state, int stage) {
     const auto is_there = [&](const ReadSite& site) {
         const int producer = state.stage_of(site.read->operation.get());
-        return site.read->operation->is_input() || (producer >= 0 && state.stages[producer].attach < 0);
+        return site.read->operation->is_input() ||
+               (producer >= 0 && state.kernel_of(producer) != state.kernel_of(stage));
     };
     return state.stages[stage].is_copy && std::ranges::all_of(reads_of(state.stages[stage].definition), is_there);
 }

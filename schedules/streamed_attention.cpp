@@ -55,9 +55,6 @@ std::optional<Schedule> with_streamed_attention(const std::vector<Tensor>& outpu
     } catch (const Error& error) {
         streamed.reset();
         refusals.push_back(fmt::format("attention is not in one pass, with all else: {}", error.what()));
-    } catch (const InternalError& error) {  // signals of the kernel that all else leaves it do not hold
-        streamed.reset();
-        refusals.push_back(fmt::format("attention is not in one pass, with all else: {}", error.what()));
     }
     Schedule s = streamed ? std::move(*streamed) : choose_rest(outputs, target);
     for (const std::string& refusal : refusals) Edit::note(s, refusal);
