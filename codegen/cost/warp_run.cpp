@@ -407,7 +407,7 @@ private:
     void compute_binary(const Binary& node) {
         const bool divides = (node.op == BinaryOp::Div || node.op == BinaryOp::Mod) && !known_.holds(node.b);
         if (!is_float(node.a.type())) return issue(divides ? 5 : 1);
-        arithmetic(node.a.type(), divides ? 8 : node.op == BinaryOp::DivShared ? 8 : 1);
+        arithmetic(node.a.type(), divides || node.op == BinaryOp::DivShared ? 8 : 1);
         if (divides) counts_.work.special += 2;  // a reciprocal, and whether it serves
     }
 

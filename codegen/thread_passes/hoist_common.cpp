@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "codegen/access/access.h"
 #include "codegen/thread_ir/thread_walk.h"
 #include "codegen/thread_passes/evaluation.h"
+#include "codegen/thread_passes/own_of_iterations.h"
 #include "codegen/thread_passes/thread_passes.h"
 #include "dsl/deep.h"
 
@@ -33,15 +33,9 @@ int64_t operations_of(const Expr& expr) {
 class CommonParts {
 public:
     CommonParts(const ThreadLoop& loop, const std::set<const BufferNode*>& constant, int& counter)
-        : loop_(loop), constant_(constant), copies_(*as_constant(loop.extent)), counter_(counter) {
-        varies_.push_back(loop.variable);
+        : loop_(loop), constant_(constant), copies_(*as_constant(loop.extent)), counter_(counter), own_(loop) {
         visit(loop.body, [&](const ThreadStmt& stmt) {
-            if (const ThreadLoop* inner = stmt.as<ThreadLoop>()) varies_.push_back(inner->variable);
-            if (const ThreadLet* let = stmt.as<ThreadLet>()) varies_.push_back(let->variable);
-            if (const ThreadDeclare* declare = stmt.as<ThreadDeclare>()) written_.insert(declare->buffer.get());
             acts_ = acts_ || stmt.as<Instruction>() || stmt.as<ThreadBarrier>() || stmt.as<ThreadAccess>();
-            for (const MemoryAccess& access : memory_accesses(stmt))
-                if (access.writes) written_.insert(access.place.buffer.get());
         });
     }
 
@@ -54,7 +48,7 @@ public:
             const ThreadLet* let = stmt.as<ThreadLet>();
             if (let && is_float(let->value.type()) && is_common(let->value)) {
                 in_front_.push_back(stmt);
-                std::erase_if(varies_, [&](const Expr& variable) { return variable.same(let->variable); });
+                std::erase_if(own_.variables, [&](const Expr& variable) { return variable.same(let->variable); });
             } else if (let || stmt.as<ThreadStore>()) {
                 body.push_back(map_expressions(stmt, [&](const Expr& expr) { return without_common(expr); }));
             } else {
@@ -69,17 +63,7 @@ public:
     }
 
 private:
-    /// The same in all iterations, and what it reads is there before the first.
-    bool is_common(const Expr& expr) const {
-        bool common = true;
-        visit(expr, [&](const Expr& node) {
-            if (const Load* load = node.as<Load>())
-                common = common && (load->buffer->memory == Memory::Registers ? !written_.contains(load->buffer.get())
-                                                                              : constant_.contains(load->buffer.get()));
-            common = common && !node.as<Exchange>();
-        });
-        return common && std::ranges::none_of(varies_, [&](const Expr& each) { return contains(expr, each); });
-    }
+    bool is_common(const Expr& expr) const { return own_.all_have(expr, constant_); }
 
     /// Names in the place of parts that are common and evaluated in any case.
     Expr without_common(const Expr& expr) {
@@ -106,8 +90,7 @@ private:
     const std::set<const BufferNode*>& constant_;
     const int64_t copies_;
     int& counter_;
-    std::vector<Expr> varies_;
-    std::set<const BufferNode*> written_;
+    OwnOfIterations own_;
     bool acts_ = false;
     int step_ = -1;
     std::vector<ThreadStmt> in_front_;

@@ -1,0 +1,31 @@
+#include "codegen/thread_passes/own_of_iterations.h"
+
+#include <algorithm>
+
+#include "codegen/access/access.h"
+
+namespace tw::codegen {
+
+OwnOfIterations::OwnOfIterations(const ThreadLoop& loop) {
+    variables.push_back(loop.variable);
+    visit(loop.body, [&](const ThreadStmt& stmt) {
+        if (const ThreadLoop* inner = stmt.as<ThreadLoop>()) variables.push_back(inner->variable);
+        if (const ThreadLet* let = stmt.as<ThreadLet>()) variables.push_back(let->variable);
+        if (const ThreadDeclare* declare = stmt.as<ThreadDeclare>()) written.insert(declare->buffer.get());
+        for (const MemoryAccess& access : memory_accesses(stmt))
+            if (access.writes) written.insert(access.place.buffer.get());
+    });
+}
+
+bool OwnOfIterations::all_have(const Expr& expr, const std::set<const BufferNode*>& constant) const {
+    bool common = true;
+    visit(expr, [&](const Expr& node) {
+        if (const Load* load = node.as<Load>())
+            common = common && (load->buffer->memory == Memory::Registers ? !written.contains(load->buffer.get())
+                                                                          : constant.contains(load->buffer.get()));
+        common = common && !node.as<Exchange>();
+    });
+    return common && std::ranges::none_of(variables, [&](const Expr& each) { return contains(expr, each); });
+}
+
+}  // namespace tw::codegen
