@@ -5,13 +5,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "codegen/cost/predict_time.h"
-#include "dsl/edit.h"
 #include "schedules/joined_axes.h"
 #include "schedules/replace_tensors.h"
+#include "schedules/tried_tiles.h"
 #include "schedules/unit_product.h"
 #include "schedules/whole_tiles.h"
-#include "support/error.h"
 
 namespace tw::schedules {
 namespace {
@@ -285,30 +283,6 @@ std::vector<WarpgroupTiles> tiles_of_rows(const TensorProductShape& shape, const
     return found;
 }
 
-struct ScheduledTiles {
-    WarpgroupTiles tiles;
-    Schedule schedule;
-};
-
-/// Those that the model of time puts first; nothing if there are none. Throws Error with what refuses the first ones if
-/// none can be built.
-std::optional<ScheduledTiles> best_tiles(const ProductRows& part, const UnitProduct& unit, const Target& target) {
-    std::optional<ScheduledTiles> best;
-    std::optional<Error> refused;
-    double least = 0;
-    for (const WarpgroupTiles& tiles : tiles_of_rows(unit.shape, target)) try {
-            Schedule s = made_with_trees_later([&] { return schedule_rows_of_tiles(part, tiles, target); });
-            const double seconds = codegen::predict_time(s.tree(), target).seconds;
-            if (best && seconds >= least) continue;
-            best.emplace(tiles, std::move(s));
-            least = seconds;
-        } catch (const Error& error) {
-            if (!refused) refused = error;  // other tiles may be legal
-        }
-    if (!best && refused) throw Error(*refused);
-    return best;
-}
-
 }  // namespace
 
 std::optional<ScheduledPart> rows_by_tiles(const Tensor& product, const std::vector<Tensor>& outputs,
@@ -323,7 +297,11 @@ std::optional<ScheduledPart> rows_by_tiles(const Tensor& product, const std::vec
     if (!rows || std::ranges::any_of(taken, [&](const RowOperation& each) { return rows->is_inside(each.get()); }))
         return {};
     const std::vector<Tensor> inputs = as_inputs(rows->operands);
-    const auto best = best_tiles(over_operands(*rows, inputs), *unit, target);
+    auto make = [rows = *rows, target](const std::vector<Tensor>& operands, const WarpgroupTiles& tiles) {
+        return schedule_rows_of_tiles(over_operands(rows, operands), tiles, target);
+    };
+    const auto best = fastest_tiles(
+        tiles_of_rows(unit->shape, target), [&](const WarpgroupTiles& tiles) { return make(inputs, tiles); }, target);
     if (!best) return {};
     taken.push_back(product.operation());
     for (const RowOperations* made : {&rows->rows, &rows->inlined})
@@ -332,12 +310,7 @@ std::optional<ScheduledPart> rows_by_tiles(const Tensor& product, const std::vec
     for (const RowOperation& row : rows->rows) names.push_back(row->name);
     return ScheduledPart{.given = rows->given,
                          .operands = rows->operands,
-                         .schedule =
-                             [rows = *rows, best = *best, inputs, target](const std::vector<Tensor>& operands) {
-                                 auto same = [](const Tensor& one, const Tensor& other) { return one.same(other); };
-                                 if (std::ranges::equal(operands, inputs, same)) return best.schedule;
-                                 return schedule_rows_of_tiles(over_operands(rows, operands), best.tiles, target);
-                             },
+                         .schedule = schedule_by_tiles(*best, inputs, make),
                          .text = fmt::format("'{}' reduces rows of the product '{}' in registers, tile by tile: it "
                                              "has no memory",
                                              fmt::join(names, "', '"), product.name())};

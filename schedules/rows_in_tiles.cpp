@@ -6,12 +6,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "codegen/cost/predict_time.h"
-#include "dsl/edit.h"
 #include "schedules/replace_tensors.h"
+#include "schedules/tried_tiles.h"
 #include "schedules/unit_product.h"
 #include "schedules/whole_tiles.h"
-#include "support/error.h"
 
 namespace tw::schedules {
 namespace {
@@ -293,34 +291,6 @@ std::vector<WarpgroupTiles> tiles_to_try(const UnitProduct& unit, const Target& 
     return found;
 }
 
-struct TilesAndSchedule {
-    WarpgroupTiles tiles;
-    Schedule schedule;
-};
-
-/// Those that the model of time puts first; nothing if there are none. Throws Error with what refuses the first ones if
-/// none can be built.
-std::optional<TilesAndSchedule> best_tiles(const TileRows& part, const UnitProduct& unit, const Target& target) {
-    std::optional<TilesAndSchedule> best;
-    std::optional<Error> refused;
-    double least = 0;
-    for (const WarpgroupTiles& tiles : tiles_to_try(unit, target)) try {
-            Schedule s = made_with_trees_later([&] { return schedule_tiles(part, tiles, target); });
-            const double seconds = codegen::predict_time(s.tree(), target).seconds;
-            if (best && seconds >= least) continue;
-            best.emplace(tiles, std::move(s));
-            least = seconds;
-        } catch (const Error& error) {
-            if (!refused) refused = error;
-        }
-    if (!best && refused) throw Error(*refused);
-    return best;
-}
-
-bool are_same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
-    return std::ranges::equal(a, b, [](const Tensor& one, const Tensor& other) { return one.same(other); });
-}
-
 }  // namespace
 
 std::optional<ScheduledPart> rows_in_tiles(const Tensor& product, const std::vector<Tensor>& outputs,
@@ -333,7 +303,11 @@ std::optional<ScheduledPart> rows_in_tiles(const Tensor& product, const std::vec
     auto rows = TileRowsFinder(product, outputs, taken).find();
     if (!rows) return {};
     const std::vector<Tensor> inputs = as_inputs(rows->operands);
-    const auto best = best_tiles(over_operands(*rows, inputs), *unit, target);
+    auto make = [rows = *rows, target](const std::vector<Tensor>& operands, const WarpgroupTiles& tiles) {
+        return schedule_tiles(over_operands(rows, operands), tiles, target);
+    };
+    const auto best = fastest_tiles(
+        tiles_to_try(*unit, target), [&](const WarpgroupTiles& tiles) { return make(inputs, tiles); }, target);
     if (!best) return {};
     taken.push_back(product.operation());
     taken.insert(taken.end(), rows->made.begin(), rows->made.end());
@@ -341,11 +315,7 @@ std::optional<ScheduledPart> rows_in_tiles(const Tensor& product, const std::vec
     for (const Tensor& given : rows->given) names.push_back(given.name());
     return ScheduledPart{.given = rows->given,
                          .operands = rows->operands,
-                         .schedule =
-                             [rows = *rows, best = *best, inputs, target](const std::vector<Tensor>& operands) {
-                                 if (are_same(operands, inputs)) return best.schedule;
-                                 return schedule_tiles(over_operands(rows, operands), best.tiles, target);
-                             },
+                         .schedule = schedule_by_tiles(*best, inputs, make),
                          .text = fmt::format("'{}': made of rows of the product '{}' in the registers of its tiles",
                                              fmt::join(names, "', '"), product.name())};
 }
