@@ -14,12 +14,14 @@ target_include_directories(tilewright_options INTERFACE
 # Paths in messages begin at the project root, also where ccache (base_dir) hands the compiler relative ones.
 file(RELATIVE_PATH path_from_build "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}")
 
+# Nobody replaces a function of ours from another library, so that calls within a file need no detour.
 # No contraction: the host computes references, whose roundings must be the ones that the source says.
 target_compile_options(tilewright_options INTERFACE
   $<BUILD_INTERFACE:-Wall>
   $<BUILD_INTERFACE:-Wextra>
   $<BUILD_INTERFACE:$<$<BOOL:${TILEWRIGHT_WERROR}>:-Werror>>
   $<BUILD_INTERFACE:-ffp-contract=off>
+  $<BUILD_INTERFACE:-fno-semantic-interposition>
   $<BUILD_INTERFACE:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>
   $<BUILD_INTERFACE:-fmacro-prefix-map=${path_from_build}=>)
 

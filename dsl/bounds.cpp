@@ -169,9 +169,9 @@ Interval Simplifier::bounds(const Expr& expr) {
     if (auto value = as_constant(expr)) return {value, value};
     if (is_float(expr.type())) return {};
     if (auto* variable = expr.as<Variable>()) return bounds_of_variable(expr, *variable);
-    if (auto found = known_bounds_.find(expr.id()); found != known_bounds_.end()) return found->second.result;
+    if (const KnownBounds* found = known_bounds_.find(expr.id())) return found->result;
     Interval result = bounds_of_node(expr);
-    known_bounds_.emplace(expr.id(), KnownBounds{expr, result});
+    known_bounds_.insert(expr.id(), KnownBounds{expr, result});
     return result;
 }
 

@@ -346,9 +346,15 @@ void replace_variable(State& state, LoopRecord& loop, const Expr& variable) {
     loop.variable = variable;
 }
 
+/// Whether no region may become another one.
+bool is_settled(const State& state, const StageRecord& record) {
+    return !record.relations.empty() ||
+           std::ranges::all_of(record.roots, [&](int root) { return state.loops[root].level != Level::Serial; });
+}
+
 }  // namespace
 
-void refresh_regions(State& state, const std::set<int>& kernels, std::source_location where) {
+void refresh_regions(State& state, const std::set<int>& kernels, Refreshed which, std::source_location where) {
     RememberRegions regions(state);
     for (size_t pass = 0; pass <= state.stages.size(); ++pass) {
         bool changed = false;
@@ -356,6 +362,7 @@ void refresh_regions(State& state, const std::set<int>& kernels, std::source_loc
             StageRecord& record = state.stages[s];
             if (record.attach < 0 || record.inlined || !kernels.contains(state.kernel_of(static_cast<int>(s))))
                 continue;
+            if (which == Refreshed::Unsettled && is_settled(state, record)) continue;
             Region region = region_of(state, static_cast<int>(s), where);
             if (record.streams >= 0)
                 for (const Expr& extent : shared_terms(state, static_cast<int>(s), where).extent)

@@ -31,11 +31,20 @@ std::string step_place(const std::source_location& where) {
     return asked == own ? told : asked + ", " + told;
 }
 
+/// What steps have left unchecked.
+void check_regions(State& state, std::source_location where) {
+    std::set<int> kernels;
+    for (const int kernel : state.unchecked_kernels) kernels.insert(state.kernel_of(kernel));
+    if (!kernels.empty()) refresh_regions(state, kernels, Refreshed::All, where);
+    state.unchecked_kernels.clear();
+}
+
 }  // namespace
 
 void renew_tree(State& state, std::source_location where) {
     if (!state.tree_is_old) return;
     try {
+        check_regions(state, where);
         state.tree = cut_loops(state, build_tree(state, where), where);
     } catch (const Error&) {
         ++trees_refused;
@@ -51,7 +60,12 @@ Edit::Edit(std::unique_ptr<State>& target, std::source_location where)
 
 void Edit::commit(const std::string& cpp, const std::string& saved) {
     check_rules(state, where);
-    refresh_regions(state, kernels_changed(*target_, state), where);
+    const std::set<int> kernels = kernels_changed(*target_, state);
+    state.unchecked_kernels.insert(kernels.begin(), kernels.end());
+    if (trees_later == 0)
+        check_regions(state, where);
+    else
+        refresh_regions(state, kernels, Refreshed::Unsettled, where);
     RememberRegions regions(state);
     check_lengths_alike(state, where);
     state.tree_is_old = true;
@@ -109,7 +123,7 @@ void ListStep::commit(const std::string& cpp, const std::string& saved) {
 
 void Edit::note(Schedule& schedule, const std::string& line) { schedule.state_->notes.push_back(line); }
 
-void Edit::refuse_foreign(const Origin& origin, const char* kind, const char* what) const {
+void Look::refuse_foreign(const Origin& origin, const char* kind, const char* what) const {
     user_error(
         where,
         "{}: this handle is of the {} '{}' made at {}, in another schedule (of {}) or in another copy of this one. "
@@ -118,7 +132,7 @@ void Edit::refuse_foreign(const Origin& origin, const char* kind, const char* wh
         kind);
 }
 
-int Edit::alive(const Loop& loop, const char* what) const {
+int Look::alive(const Loop& loop, const char* what) const {
     user_check(loop.id >= 0 && loop.origin, where,
                "{}: this loop handle belongs to no loop of the schedule; take one from loops(), split() or fuse()",
                what);
@@ -137,7 +151,7 @@ int Edit::alive(const Loop& loop, const char* what) const {
     return loop.id;
 }
 
-Loop Edit::root(const StageRecord& stage, size_t axis, const char* what) const {
+Loop Look::root(const StageRecord& stage, size_t axis, const char* what) const {
     Loop loop = state.handle_of_loop(stage.roots[axis]);
     alive(loop, what);
     return loop;
@@ -154,7 +168,7 @@ bool computes_another(const State& state, const std::string& name) {
 
 }  // namespace
 
-int Edit::stage(const StageRef& ref, const char* what) const {
+int Look::stage(const StageRef& ref, const char* what) const {
     const std::shared_ptr<const Origin>& origin = ref.stage_.origin;
     int found = ref.tensor_.defined() ? state.stage_of(ref.tensor_.operation().get()) : ref.stage_.id;
     if (ref.tensor_.defined() && found < 0) {

@@ -10,6 +10,25 @@
 
 namespace tw {
 
+/// What handles are of in a state.
+class Look {
+public:
+    Look(const Schedule::State& state, std::source_location where) : state(state), where(where) {}
+
+    /// The loop's index. Throws Error if it is another schedule's, was consumed, or belongs to no stage that is left.
+    int alive(const Loop& loop, const char* what) const;
+    /// The loop of the stage's axis. Throws Error if it was consumed.
+    Loop root(const StageRecord& stage, size_t axis, const char* what) const;
+    /// The stage's index. Throws Error if there is none, or if it is another schedule's.
+    int stage(const StageRef& ref, const char* what) const;
+
+    const Schedule::State& state;
+    std::source_location where;
+
+private:
+    [[noreturn]] void refuse_foreign(const Origin& origin, const char* kind, const char* what) const;
+};
+
 /// A step on a copy of the state: what fails leaves the schedule as it was.
 class Edit {
 public:
@@ -18,12 +37,12 @@ public:
     /// Checks the rules, rebuilds the tree and records the step. `cpp` is the step as C++, `saved` as replay reads it.
     void commit(const std::string& cpp, const std::string& saved);
 
-    /// The loop's index. Throws Error if it is another schedule's, was consumed, or belongs to no stage that is left.
-    int alive(const Loop& loop, const char* what) const;
-    /// The loop of the stage's axis. Throws Error if it was consumed.
-    Loop root(const StageRecord& stage, size_t axis, const char* what) const;
-    /// The stage's index. Throws Error if there is none, or if it is another schedule's.
-    int stage(const StageRef& ref, const char* what) const;
+    // As Look has them.
+    int alive(const Loop& loop, const char* what) const { return Look(state, where).alive(loop, what); }
+    Loop root(const StageRecord& stage, size_t axis, const char* what) const {
+        return Look(state, where).root(stage, axis, what);
+    }
+    int stage(const StageRef& ref, const char* what) const { return Look(state, where).stage(ref, what); }
 
     /// What the trace calls the loop, the stage. What no step has returned yet, nor returns, is taken from the schedule
     /// before the step, by a statement of its own. To be asked in the order in which names are to be given.
@@ -44,14 +63,14 @@ private:
     void record(const std::string& cpp, const std::string& saved);
     void take_handle(int loop);
     std::string name_of_root(int loop);
-    [[noreturn]] void refuse_foreign(const Origin& origin, const char* kind, const char* what) const;
 
     std::unique_ptr<Schedule::State>& target_;
     std::string handles_;  // statements
 };
 
-/// While one lives, steps of this thread check what they do, but build no tree: Schedule::tree() does, when somebody
-/// asks for it. What building refuses is then told where the tree is asked for, and not if a later step has mended it.
+/// While one lives, steps of this thread check what they do, but build no tree, nor do they find the regions of stages
+/// whose loops were split or bound again, which no step may change: Schedule::tree() does, when somebody asks for it.
+/// What that refuses is then told where the tree is asked for, and not if a later step has mended it.
 class TreesLater {
 public:
     TreesLater();

@@ -25,10 +25,13 @@ private:
     std::map<int, Region>* known_;
 };
 
+/// Of which attached stages regions are found: of those with loops that no step has split or bound, or of all.
+enum class Refreshed { Unsettled, All };
+
 /// Gives attached stages whose loops are untouched the extents that their regions have now, in these kernels, which are
-/// named by their own stages; all others are as they were. Throws Error if a region changed under loops that were split,
-/// or if a rule is broken.
-void refresh_regions(Schedule::State& state, const std::set<int>& kernels, std::source_location where);
+/// named by their own stages; all others are as they were. Throws Error if a region changed under loops that were
+/// split, where these are asked for, or if a rule is broken.
+void refresh_regions(Schedule::State& state, const std::set<int>& kernels, Refreshed which, std::source_location where);
 
 /// The kernels, as they are now, in which a step has changed what regions go by.
 std::set<int> kernels_changed(const Schedule::State& before, const Schedule::State& now);

@@ -149,7 +149,7 @@ Stage Schedule::operator[](const StageRef& ref) const {
         const Stage stage = state_->handle_of_stage(known);
         if (is_tensor || (ref.stage_.origin && stage.origin == ref.stage_.origin)) return stage;
     }
-    Edit look(const_cast<Schedule&>(*this).state_, ref.where_);
+    const Look look(*state_, ref.where_);
     return state_->handle_of_stage(look.stage(ref, "operator[]"));
 }
 
@@ -178,14 +178,14 @@ std::string Schedule::name(const StageRef& ref) const {
 }
 
 std::vector<Loop> Schedule::all_loops(const StageRef& ref, std::source_location where) const {
-    Edit look(const_cast<Schedule&>(*this).state_, where);
+    const Look look(*state_, where);
     std::vector<Loop> loops;
     for (int id : look.state.stages[look.stage(ref, "all_loops")].order) loops.push_back(look.state.handle_of_loop(id));
     return loops;
 }
 
 std::vector<Loop> Schedule::data_loops(const StageRef& ref, std::source_location where) const {
-    Edit look(const_cast<Schedule&>(*this).state_, where);
+    const Look look(*state_, where);
     const StageRecord& record = look.state.stages[look.stage(ref, "data_loops")];
     std::vector<Loop> loops;
     for (size_t d = 0; d < record.definition.axes.size(); ++d)
@@ -194,13 +194,13 @@ std::vector<Loop> Schedule::data_loops(const StageRef& ref, std::source_location
 }
 
 void Schedule::check_loop_count(const StageRef& ref, size_t found, size_t wanted, std::source_location where) const {
-    Edit look(const_cast<Schedule&>(*this).state_, where);
+    const Look look(*state_, where);
     user_check(found == wanted, where, "loops<{}>: '{}' has {} data axes; write loops<{}>", wanted,
                stage_text(look.state, look.stage(ref, "loops")), found, found);
 }
 
 Loop Schedule::reduce(const StageRef& ref, int index, std::source_location where) const {
-    Edit look(const_cast<Schedule&>(*this).state_, where);
+    const Look look(*state_, where);
     int stage = look.stage(ref, "reduce");
     const StageRecord& record = look.state.stages[stage];
     int count = static_cast<int>(record.definition.reduce_axes.size());
@@ -213,17 +213,17 @@ Loop Schedule::reduce(const StageRef& ref, int index, std::source_location where
 }
 
 Expr Schedule::extent(Loop loop, std::source_location where) const {
-    Edit look(const_cast<Schedule&>(*this).state_, where);
+    const Look look(*state_, where);
     return look.state.loops[look.alive(loop, "extent")].extent;
 }
 
 Expr Schedule::index(Loop loop, std::source_location where) const {
-    Edit look(const_cast<Schedule&>(*this).state_, where);
+    const Look look(*state_, where);
     return look.state.loops[look.alive(loop, "index")].variable;
 }
 
 Loop Schedule::loop(const StageRef& ref, Loop other, std::source_location where) const {
-    Edit look(const_cast<Schedule&>(*this).state_, where);
+    const Look look(*state_, where);
     int stage = look.stage(ref, "loop");
     const State& state = look.state;
     const StageRecord& record = state.stages[stage];

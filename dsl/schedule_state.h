@@ -135,6 +135,8 @@ struct Schedule::State {
     std::vector<std::string> notes;
     Tree tree;
     bool tree_is_old = false;  ///< a step has been made since it was built: see TreesLater
+    /// Kernels, by their own stages, in which steps may have changed regions of stages with split or bound loops since.
+    std::set<int> unchecked_kernels;
 
     /// The stage that computes an operation, or -1 for inputs.
     int stage_of(const Operation* operation) const;

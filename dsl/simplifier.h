@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "dsl/integers.h"
+#include "dsl/node_table.h"
 #include "dsl/simplify.h"
 #include "support/error.h"
 
@@ -135,8 +136,8 @@ private:
     };
     const BoundsOverride* overrides_;
     const int64_t overflows_before_ = num_overflows();
-    std::unordered_map<const ExprNode*, Known> known_;
-    std::unordered_map<const ExprNode*, KnownBounds> known_bounds_;
+    NodeTable<Known> known_;
+    NodeTable<KnownBounds> known_bounds_;
     std::unordered_map<const ExprNode*, std::pair<Expr, bool>> known_exact_, known_places_, known_bounded_;
 };
 

@@ -14,6 +14,7 @@ namespace tw {
 /// changes.
 Expr simplify(const Expr& expr) {
     constexpr int most_passes = 8;
+    if (is_simple(expr)) return expr;
     return with_room_for(expr, [&] {
         Expr result = expr;
         for (int pass = 0; pass < most_passes; ++pass) {
@@ -34,8 +35,7 @@ Expr Simplifier::simplify(const Expr& expr) {
     }
     const bool is_general = overrides_ == nullptr;  // what holds for these bounds alone is nothing to remember
     if (is_general && is_simple(expr)) return expr;
-    if (auto found = known_.find(expr.id()); found != known_.end() && found->second.result.defined())
-        return found->second.result;
+    if (const Known* found = known_.find(expr.id()); found && found->result.defined()) return found->result;
     Expr result;
     try {
         result = is_linear(expr) ? simplify_linear(expr)
@@ -45,8 +45,8 @@ Expr Simplifier::simplify(const Expr& expr) {
         if (!result.same(expr)) result = simplify(result);
     }
     if (is_general && num_overflows() == overflows_before_) mark_simple(result);  // nor is a part that stays as it was
-    known_[expr.id()] = {expr, result};
-    if (!result.same(expr)) known_[result.id()] = {result, result};
+    known_.assign(expr.id(), {expr, result});
+    if (!result.same(expr)) known_.assign(result.id(), {result, result});
     return result;
 }
 
@@ -90,12 +90,8 @@ Affine Simplifier::linear(const Expr& expr) {
 void Simplifier::collect(const Expr& expr, int64_t factor, Affine& sum) {
     if (!is_linear(expr)) return add_scaled(sum, decompose(simplify(expr)), factor);
     // A node that is met again is simplified once: sums of shared sums must not take exponential time.
-    auto [found, is_new] = known_.try_emplace(expr.id(), Known{expr, {}});
-    if (!is_new) {
-        Expr simple = found->second.result.defined() ? found->second.result : simplify(expr);
-        return add_scaled(sum, decompose(simple), factor);
-    }
-    collect_parts(expr, factor, sum);
+    if (known_.insert(expr.id(), Known{expr, {}})) return collect_parts(expr, factor, sum);
+    add_scaled(sum, decompose(simplify(expr)), factor);
 }
 
 void Simplifier::collect_parts(const Expr& expr, int64_t factor, Affine& sum) {

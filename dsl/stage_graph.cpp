@@ -56,29 +56,38 @@ bool State::is_result(int stage) const {
     return std::find(result.begin(), result.end(), operation) != result.end();
 }
 
-std::vector<ReadSite> reads_of(const StageDefinition& definition) {
-    std::vector<ReadSite> sites;
-    auto collect = [&](const std::vector<Expr>& exprs, bool in_update) {
-        for (const Expr& expr : exprs)
-            visit(expr, [&](const Expr& e) {
-                if (const Read* read = e.as<Read>()) sites.push_back({read, in_update});
-            });
+namespace {
+
+/// Where the stage reads, each once for each of its expressions.
+void visit_reads(const StageDefinition& definition, const std::function<void(const Read& read, bool in_update)>& see) {
+    const auto visit_in = [&](const Expr& expr, bool in_update) {
+        visit(expr, [&](const Expr& e) {
+            if (const Read* read = e.as<Read>()) see(*read, in_update);
+        });
     };
-    collect(definition.update, true);
-    collect(definition.finish, false);
-    collect(definition.place, false);
+    for (const Expr& expr : definition.update) visit_in(expr, true);
+    for (const Expr& expr : definition.finish) visit_in(expr, false);
+    for (const Expr& expr : definition.place) visit_in(expr, false);
     for (const Expr& extent : definition.reduce_extents) {
+        if (as_constant(extent)) continue;
         const bool is_of_a_term =
             std::ranges::any_of(definition.reduce_axes, [&](const Expr& axis) { return contains(extent, axis); });
-        collect({extent}, is_of_a_term);
+        visit_in(extent, is_of_a_term);
     }
+}
+
+}  // namespace
+
+std::vector<ReadSite> reads_of(const StageDefinition& definition) {
+    std::vector<ReadSite> sites;
+    visit_reads(definition, [&](const Read& read, bool in_update) { sites.push_back({&read, in_update}); });
     return sites;
 }
 
 bool reads_stage(const StageDefinition& reader, const StageDefinition& producer) {
-    for (const ReadSite& site : reads_of(reader))
-        if (site.read->operation == producer.operation) return true;
-    return false;
+    bool reads = false;
+    visit_reads(reader, [&](const Read& read, bool) { reads = reads || read.operation == producer.operation; });
+    return reads;
 }
 
 bool depends_on(const State& state, int reader, int producer) {

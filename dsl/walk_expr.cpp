@@ -5,10 +5,9 @@
 #include <unordered_set>
 #include <variant>
 
-#include <boost/container/small_vector.hpp>
-
 #include "dsl/deep.h"
 #include "dsl/expr.h"
+#include "dsl/node_table.h"
 #include "dsl/walk.h"
 #include "support/error.h"
 
@@ -24,55 +23,6 @@ Expr with_children(const Expr& expr, const std::vector<Expr>& kids) {
     size_t next = 0;
     return map_children(expr, [&](const Expr&) { return kids.at(next++); });
 }
-
-namespace {
-
-/// What a walk remembers by node: a table that starts on the stack, since most expressions are small and are walked
-/// often. Addresses are multiples of 16, and spread well enough by one multiplication.
-template <class Value>
-class NodeTable {
-    struct Entry {
-        const ExprNode* node = nullptr;
-        [[no_unique_address]] Value value;
-    };
-    boost::container::small_vector<Entry, 64> entries_;
-    size_t size_ = 0;
-
-    size_t place_of(const ExprNode* node) const {
-        constexpr uint64_t golden_ratio = 0x9e3779b97f4a7c15;
-        const size_t last = entries_.size() - 1;
-        size_t place = reinterpret_cast<uintptr_t>(node) * golden_ratio >> 32 & last;
-        while (entries_[place].node && entries_[place].node != node) place = (place + 1) & last;
-        return place;
-    }
-    void grow() {
-        auto old = std::move(entries_);
-        entries_.clear();
-        entries_.resize(old.size() * 4);
-        for (Entry& entry : old)
-            if (entry.node) entries_[place_of(entry.node)] = std::move(entry);
-    }
-
-public:
-    NodeTable() { entries_.resize(64); }
-
-    /// Nullptr if it is new. Valid until the next insertion.
-    const Value* find(const ExprNode* node) const {
-        const Entry& entry = entries_[place_of(node)];
-        return entry.node ? &entry.value : nullptr;
-    }
-    /// Whether it is new.
-    bool insert(const ExprNode* node, Value value = {}) {
-        if (2 * size_ >= entries_.size()) grow();
-        Entry& entry = entries_[place_of(node)];
-        if (entry.node) return false;
-        entry = {node, std::move(value)};
-        ++size_;
-        return true;
-    }
-};
-
-}  // namespace
 
 Expr transform(const Expr& root, const std::function<Expr(const Expr&)>& rule) {
     NodeTable<Expr> done;

@@ -1,5 +1,6 @@
 #include "ops/backend.h"
 
+#include "ops/operator.h"
 #include "runtime/driver/arch.h"
 #include "runtime/driver/no_host_access.h"
 #include "support/error.h"
@@ -83,6 +84,18 @@ Graph Backend::record(const std::function<void()>& step) {
         step();
     }
     return device_->record(launches);
+}
+
+Tensor Backend::op_call(const Operator& op, const std::vector<Tensor>& inputs, std::source_location where) {
+    return op_call(op, inputs, {}, where);
+}
+
+Tensor Backend::op_call(const Operator& op, const std::vector<Tensor>& inputs, const Attributes& attributes,
+                        std::source_location where) {
+    for (const Tensor& input : inputs)
+        user_check(input.backend().get() == this, where,
+                   "op_call: '{}' is of another backend; call its own, or make the tensor with this one", input.name());
+    return op(inputs, attributes, where);
 }
 
 void Backend::refuse_in_step(const std::string& what, const char* instead, std::source_location where) const {

@@ -14,7 +14,10 @@
 
 namespace tw::nn {
 
-class Capture;  // capture.h
+class Attributes;  // attributes.h
+class Capture;     // capture.h
+class Operator;    // operator.h
+class Tensor;      // tensor.h
 
 /// A pure executor: it knows no gradients. For one thread at a time.
 class Backend {
@@ -36,6 +39,11 @@ public:
 
     /// Asked for the kernels of operators that have no schedule of their own, on the first use of each.
     Registry& registry() { return registry_; }
+
+    /// op(inputs, attributes): all calls go this way, which runs the kernels, adds them to a recording or writes the
+    /// call down. Throws Error if the inputs are of another backend, and as operators do (operator.h).
+    Tensor op_call(const Operator& op, const std::vector<Tensor>& inputs, TW_HERE);
+    Tensor op_call(const Operator& op, const std::vector<Tensor>& inputs, const Attributes& attributes, TW_HERE);
 
     /// Launches on the default stream without waiting or, while record() runs, adds to the recording.
     void run(const Executable& executable, const Arguments& arguments);

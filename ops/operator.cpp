@@ -187,7 +187,10 @@ Tensor OperatorState::link(const Tensor& output, std::shared_ptr<Node> creator) 
     return output;
 }
 
-Operator::Operator(std::string name, Expression expression, ScheduleFunction forward, ScheduleFunction backward) {
+namespace {
+
+std::shared_ptr<const OperatorState> state_of(std::string name, Expression expression, ScheduleFunction forward,
+                                              ScheduleFunction backward) {
     static std::atomic<uint64_t> serials = 0;
     auto state = std::make_shared<OperatorState>();
     state->name = std::move(name);
@@ -195,22 +198,66 @@ Operator::Operator(std::string name, Expression expression, ScheduleFunction for
     state->expression = std::move(expression);
     state->forward = forward ? std::move(forward) : schedules::choose_schedule;
     state->backward = backward ? std::move(backward) : schedules::choose_schedule;
-    state_ = std::move(state);
+    return state;
 }
 
-Tensor Operator::operator()(const std::vector<Tensor>& inputs, std::source_location where) const {
-    if (inputs.empty()) throw_error(Error, "{}: no inputs; an operator needs at least one", state_->name);
+Tensor called(const std::shared_ptr<const OperatorState>& state, const std::vector<Tensor>& inputs,
+              const std::source_location& where) {
+    if (inputs.empty()) throw_error(Error, "{}: no inputs; an operator needs at least one", state->name);
     bool requires_grad = false;
     for (const Tensor& input : inputs) {
         if (input.backend() != inputs[0].backend())
-            throw_error(Error, "{}: '{}' and '{}' are of different backends; make both with one", state_->name,
+            throw_error(Error, "{}: '{}' and '{}' are of different backends; make both with one", state->name,
                         inputs[0].name(), input.name());
         requires_grad |= input.requires_grad();
     }
     ForwardScope::require_inputs(inputs, where);
-    Tensor output = state_->call(inputs, where);
+    Tensor output = state->call(inputs, where);
     if (!requires_grad || !grad_enabled() || !is_float(output.type())) return output;
-    return OperatorState::link(output, std::make_shared<Node>(Node{state_, inputs, where}));
+    return OperatorState::link(output, std::make_shared<Node>(Node{state, inputs, where}));
+}
+
+}  // namespace
+
+std::shared_ptr<const OperatorState> OperatorVariants::of(const Attributes& attributes) {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<const OperatorState>& state = known_[attributes.text()];
+    if (!state)
+        state = state_of(
+            name,
+            [who = name, expression = expression, own = attributes.unread()](const std::vector<tw::Tensor>& inputs) {
+                const tw::Tensor result = expression(inputs, own);
+                own.require_all_read(who);
+                return result;
+            },
+            forward, backward);
+    return state;
+}
+
+Operator::Operator(std::string name, Expression expression, ScheduleFunction forward, ScheduleFunction backward)
+    : state_(state_of(std::move(name), std::move(expression), std::move(forward), std::move(backward))) {}
+
+Operator::Operator(std::string name, AttributedExpression expression, ScheduleFunction forward,
+                   ScheduleFunction backward)
+    : variants_(std::make_shared<OperatorVariants>()) {
+    variants_->name = std::move(name);
+    variants_->expression = std::move(expression);
+    variants_->forward = std::move(forward);
+    variants_->backward = std::move(backward);
+    state_ = variants_->of({});
+}
+
+Tensor Operator::operator()(const std::vector<Tensor>& inputs, std::source_location where) const {
+    return called(state_, inputs, where);
+}
+
+Tensor Operator::operator()(const std::vector<Tensor>& inputs, const Attributes& attributes,
+                            std::source_location where) const {
+    if (attributes.empty()) return called(state_, inputs, where);
+    if (!variants_)
+        throw_error(Error, "{}: its expression takes inputs alone, and no attributes; the call has {}", state_->name,
+                    attributes.text());
+    return called(variants_->of(attributes), inputs, where);
 }
 
 const Operator& operator_with(const std::string& name, const std::string& options, const Expression& expression) {

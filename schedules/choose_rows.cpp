@@ -251,32 +251,63 @@ bool can_sum(const RowGroup& group, const RowSchedule& how) {
 std::optional<Schedule> ChosenRows::choose(const std::vector<Tensor>& outputs, const std::vector<Tensor>& sums,
                                            const RowGrouping& how, const Target& target,
                                            const std::function<std::optional<Schedule>(std::string& why)>& lowered) {
-    std::optional<Schedule> best;
-    for (const RowGroup& group : row_groups(outputs, how)) {
+    std::vector<Candidate> candidates;
+    for (RowGroup& group : row_groups(outputs, how)) {
         if (!is_worth_sharing(group)) continue;
-        const Tensor summed = sums_of(group, sums);
-        std::string why;
+        Candidate candidate{.sums = sums_of(group, sums)};
+        candidate.ways = picked_schedules(group, target);
+        if (candidate.sums.defined())
+            std::erase_if(candidate.ways, [&](const RowSchedule& each) { return !can_sum(group, each); });
+        candidate.group = std::move(group);
+        candidates.push_back(std::move(candidate));
+    }
+    if (auto all = choose_first_ways(candidates, lowered)) return all;
+    std::optional<Schedule> best;
+    for (const Candidate& candidate : candidates) {
+        const std::string& name = candidate.group.made[0]->name;
         bool found = false;
-        for (const RowSchedule& each : picked_schedules(group, target)) {
-            if (summed.defined() && !can_sum(group, each)) continue;
-            chosen_.push_back({group, each, tensors_of(group), summed});
-            if (summed.defined()) chosen_.back().tensors.push_back(summed);
+        for (const RowSchedule& each : candidate.ways) {
+            std::string why;
+            take(candidate, each);
             if (auto schedule = lowered(why)) {
                 best = std::move(schedule);
-                notes.push_back(text_of(group, each));
-                if (summed.defined())
-                    notes.push_back(fmt::format("'{}': by the kernel of the rows that it sums", summed.name()));
+                tell(candidate, each);
                 found = true;
                 break;
             }
-            notes.push_back(fmt::format("not so, {}: {}", text_of(group, each), why));
+            notes.push_back(fmt::format("not so, {}: {}", text_of(candidate.group, each), why));
             chosen_.pop_back();
         }
-        if (!found) in_vain.push_back(group.made[0]->name);
-        if (!found) tell_rows_apart(group.made[0]->name);
-        sums_in_vain = sums_in_vain || (!found && summed.defined());
+        if (!found) in_vain.push_back(name);
+        if (!found) tell_rows_apart(name);
+        sums_in_vain = sums_in_vain || (!found && candidate.sums.defined());
     }
     return best;
+}
+
+/// Most groups have their first ways: one schedule tells, instead of one for each group.
+std::optional<Schedule> ChosenRows::choose_first_ways(
+    const std::vector<Candidate>& candidates, const std::function<std::optional<Schedule>(std::string& why)>& lowered) {
+    if (candidates.size() < 2 || std::ranges::any_of(candidates, [](const Candidate& c) { return c.ways.empty(); }))
+        return {};
+    for (const Candidate& candidate : candidates) take(candidate, candidate.ways[0]);
+    std::string why;
+    auto all = lowered(why);
+    if (!all) chosen_.clear();
+    if (all)
+        for (const Candidate& candidate : candidates) tell(candidate, candidate.ways[0]);
+    return all;
+}
+
+void ChosenRows::take(const Candidate& candidate, const RowSchedule& way) {
+    chosen_.push_back({candidate.group, way, tensors_of(candidate.group), candidate.sums});
+    if (candidate.sums.defined()) chosen_.back().tensors.push_back(candidate.sums);
+}
+
+void ChosenRows::tell(const Candidate& candidate, const RowSchedule& way) {
+    notes.push_back(text_of(candidate.group, way));
+    if (candidate.sums.defined())
+        notes.push_back(fmt::format("'{}': by the kernel of the rows that it sums", candidate.sums.name()));
 }
 
 bool ChosenRows::holds(const Schedule& s, Stage stage) const {

@@ -57,6 +57,17 @@ private:
         std::vector<Tensor> tensors;
         Tensor sums = {};
     };
+    /// A group, and its schedules, the best first.
+    struct Candidate {
+        RowGroup group = {};
+        std::vector<RowSchedule> ways = {};
+        Tensor sums = {};
+    };
+    std::optional<Schedule> choose_first_ways(const std::vector<Candidate>& candidates,
+                                              const std::function<std::optional<Schedule>(std::string& why)>& lowered);
+    void take(const Candidate& candidate, const RowSchedule& way);
+    void tell(const Candidate& candidate, const RowSchedule& way);
+
     std::vector<Chosen> chosen_;
 };
 

@@ -124,7 +124,8 @@ public:
     }
 
     std::optional<WindowProduct> run() {
-        if (!is_known_ || reads_any(conditions_)) return {};
+        const bool has_scalar = std::ranges::any_of(accesses_, [](const Access& a) { return a.indices.empty(); });
+        if (!is_known_ || has_scalar || reads_any(conditions_)) return {};
         for (int turn = 0; turn < 2; ++turn) {
             std::swap(accesses_[0], accesses_[1]);
             const Access &a = accesses_[0], &b = accesses_[1];

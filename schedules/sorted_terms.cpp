@@ -118,7 +118,7 @@ SortedThreads sorted_threads(const ScatteredSizes& sizes) {
     const int64_t terms = sizes.terms / std::max<int64_t>(sizes.rows, 1), threads = sizes.rows * vectors;
     if (terms >= many_terms && threads > 0 && threads < threads_wanted) {
         shape.sharers = power_below(std::min({terms / terms_of_sharer, 2 * threads_wanted / threads, most_sharers}));
-        shape.lanes = std::clamp(threads_of_block / shape.sharers, lanes_of_sectors, power_above(vectors));
+        shape.lanes = std::min(std::max(threads_of_block / shape.sharers, lanes_of_sectors), power_above(vectors));
         if (shape.sharers > 1) return shape;
     }
     if (vectors >= wide) {

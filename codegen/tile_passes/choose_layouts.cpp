@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include <fmt/format.h>
@@ -59,9 +60,12 @@ struct Chooser {
     const TileKernel& kernel;
     const Target& target;
 
-    double cost(const std::vector<SharedAccess>& accesses, const Buffer& buffer, const Layout& layout) const {
+    /// No more is counted once it is `enough`.
+    double cost(const std::vector<SharedAccess>& accesses, const Buffer& buffer, const Layout& layout,
+                double enough = std::numeric_limits<double>::infinity()) const {
         double total = 0;
-        for (const SharedAccess& access : accesses) total += cost_of(access, buffer, layout, target);
+        for (const SharedAccess& access : accesses)
+            if (total < enough) total += cost_of(access, buffer, layout, target);
         return total;
     }
 
@@ -74,8 +78,8 @@ struct Chooser {
         Layout best = shared.layout;
         for (const Layout& layout : candidates(buffer)) {
             if (layout.elements() * bytes_of(buffer->type) > most_bytes) continue;
-            double own = cost(accesses, buffer, layout);
-            if (own >= least * 0.999) continue;
+            const double enough = least * 0.999, own = cost(accesses, buffer, layout, enough);
+            if (own >= enough) continue;
             least = own;
             best = layout;
         }

@@ -314,6 +314,30 @@ TEST(ChooseWindows, FiltersInAnotherOrder) {
     EXPECT_EQ(expect_each_right(all), 3);
 }
 
+/// A factor without dimensions, in front or behind: of a convolution, and of sums over windows alone.
+TEST(ChooseWindows, ScalarsAreNoOperands) {
+    const Tensor x = input("x", f32, {2, 8, 8, 16}), w = input("w", f32, {3, 3, 16, 24}),
+                 scale = input("scale", f32, {});
+    Axis r = reduce_axis("r", 3), q = reduce_axis("q", 3), c = reduce_axis("c", 16);
+    auto window = [&](Expr n, Expr i, Expr j) { return x(n, i + r, j + q, c); };
+    expect_each_right({compute("sums", {2, 6, 6},
+                               [&](Expr n, Expr i, Expr j) {
+                                   return sum(scale() * window(n, i, j), {r, q, c});
+                               }),
+                       compute("behind", {2, 6, 6},
+                               [&](Expr n, Expr i, Expr j) {
+                                   return sum(window(n, i, j) * scale(), {r, q, c});
+                               }),
+                       compute("channels", {2, 6, 6, 16},
+                               [&](Expr n, Expr i, Expr j, Expr f) {
+                                   return sum(scale() * x(n, i + r, j + q, f), {r, q});
+                               }),
+                       compute("pixels", {3, 16}, [&](Expr t, Expr f) {
+                           Axis n = reduce_axis("n", 2), i = reduce_axis("i", 6);
+                           return sum(scale() * x(n, i + t, i, f), {n, i});
+                       })});
+}
+
 /// What no unit multiplies, or boxes do not take, is computed as it was.
 TEST(ChooseWindows, WhatIsLeftAlone) {
     auto expect_left = [](const Tensor& y, const std::string& arch = "sm_90a") {

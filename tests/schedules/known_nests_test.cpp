@@ -106,5 +106,27 @@ TEST(TreesLater, LeaveErrorsToTheSteps) {
     EXPECT_EQ(calls, 3);
 }
 
+/// Regions of stages whose loops are split are found again with the tree: what changes them is told by its step.
+TEST(TreesLater, LeaveRegionsThatChangeToTheSteps) {
+    const Tensor x = input("x", f32, {1001}), pairs = compute("pairs", {1000}, [&](Expr i) { return x(i) + x(i + 1); }),
+                 y = compute("y", {999}, [&](Expr i) { return pairs(i) * pairs(i + 1); });
+    int calls = 0;
+    const auto make = [&](bool changes) {
+        ++calls;
+        Schedule s({y}, hopper);
+        const auto [outer, inner] = s.split(s.data_loops(y)[0], 27);
+        s.bind(outer, grid.x);
+        s.bind(inner, thread);
+        s.at(pairs, inner);
+        s.unroll(s.split(s.data_loops(pairs)[0], 2)[1]);
+        if (changes) s.set_memory(pairs, Memory::Shared);
+        return s;
+    };
+    EXPECT_EQ(made_with_trees_later([&] { return make(false); }).to_string(), make(false).to_string());
+    calls = 0;
+    EXPECT_ERROR(made_with_trees_later([&] { return make(true); }), "this step changes what 'pairs' computes");
+    EXPECT_EQ(calls, 2);
+}
+
 }  // namespace
 }  // namespace tw

@@ -70,8 +70,8 @@ Planned planned(uint64_t blocks, bool together = true) {
             return std::vector{loss};
         },
         {}, target("sm_90a"));
-    EXPECT_EQ(plan.num_kernels(), plan.groups.size());
     const Planned result{plan.groups.size(), plan.num_distinct(), tried, processor_seconds() - begin};
+    EXPECT_EQ(plan.num_kernels(), plan.groups.size());  // lowers them
     fmt::print("{} blocks of attention{}: {:.2f} s, {} groups, {} of them distinct, {} tried\n", blocks,
                together ? "" : ", updates apart", result.seconds, result.groups, result.distinct, result.tried);
     return result;

@@ -25,10 +25,10 @@ inline StepPlan with_all_kept(StepPlan plan) {
     first.insert(first.end(), again.begin(), again.end());
     reorder(plan, first);
     plan.groups.resize(count);
+    std::erase_if(plan.values, [&](const StepValue& value) { return value.made >= static_cast<int>(count); });
     first.resize(count);
     std::iota(first.begin(), first.end(), 0);
     reorder(plan, first);  // notes last uses
-    std::erase_if(plan.values, [&](const StepValue& value) { return value.made >= static_cast<int>(count); });
     place_values(plan);
     order_by_hazards(plan);
     return plan;
