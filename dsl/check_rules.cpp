@@ -346,13 +346,12 @@ void replace_variable(State& state, LoopRecord& loop, const Expr& variable) {
     loop.variable = variable;
 }
 
-/// Whether no region may become another one.
+}  // namespace
+
 bool is_settled(const State& state, const StageRecord& record) {
     return !record.relations.empty() ||
            std::ranges::all_of(record.roots, [&](int root) { return state.loops[root].level != Level::Serial; });
 }
-
-}  // namespace
 
 void refresh_regions(State& state, const std::set<int>& kernels, Refreshed which, std::source_location where) {
     RememberRegions regions(state);

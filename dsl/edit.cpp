@@ -31,12 +31,38 @@ std::string step_place(const std::source_location& where) {
     return asked == own ? told : asked + ", " + told;
 }
 
+void refresh(State& state, std::set<int>& kernels_then, Refreshed which, std::source_location where) {
+    std::set<int> kernels;
+    for (const int kernel : kernels_then) kernels.insert(state.kernel_of(kernel));
+    if (!kernels.empty()) refresh_regions(state, kernels, which, where);
+    kernels_then.clear();
+}
+
 /// What steps have left unchecked.
 void check_regions(State& state, std::source_location where) {
-    std::set<int> kernels;
-    for (const int kernel : state.unchecked_kernels) kernels.insert(state.kernel_of(kernel));
-    if (!kernels.empty()) refresh_regions(state, kernels, Refreshed::All, where);
-    state.unchecked_kernels.clear();
+    refresh(state, state.unchecked_kernels, Refreshed::All, where);
+    state.stale_kernels.clear();
+}
+
+/// Of stages whose loops may get other extents.
+void renew_regions(State& state, std::source_location where) {
+    try {
+        refresh(state, state.stale_kernels, Refreshed::Unsettled, where);
+    } catch (const Error&) {
+        ++trees_refused;
+        throw;
+    }
+}
+
+void renew_region_of(State& state, int loop, std::source_location where) {
+    if (state.stale_kernels.empty()) return;
+    const StageRecord& owner = state.owner(loop);
+    if (owner.attach >= 0 && !is_settled(state, owner)) renew_regions(state, where);
+}
+
+void check_lengths(const State& state, std::source_location where) {
+    RememberRegions regions(state);
+    check_lengths_alike(state, where);
 }
 
 }  // namespace
@@ -53,24 +79,52 @@ void renew_tree(State& state, std::source_location where) {
     state.tree_is_old = false;
 }
 
-Edit::Edit(std::unique_ptr<State>& target, std::source_location where)
+Edit::Edit(std::unique_ptr<State>& target, std::source_location where, Regions regions)
     : state(*target), where(where), step(static_cast<int>(target->trace.size())), target_(target) {
     state.step_where = where;
+    if (regions == Regions::All) renew_regions(state, where);
+}
+
+int Edit::alive(const Loop& loop, const char* what) {
+    const int id = Look(state, where).alive(loop, what);
+    renew_region_of(state, id, where);
+    return id;
+}
+
+const LoopRecord& Edit::loop_of(State& state, const Loop& loop, const char* what, std::source_location where) {
+    const int id = Look(state, where).alive(loop, what);
+    renew_region_of(state, id, where);
+    return state.loops[id];
 }
 
 void Edit::commit(const std::string& cpp, const std::string& saved) {
-    check_rules(state, where);
     const std::set<int> kernels = kernels_changed(*target_, state);
-    state.unchecked_kernels.insert(kernels.begin(), kernels.end());
-    if (trees_later == 0)
+    if (trees_later == 0) {
+        check_rules(state, where);
+        state.unchecked_kernels.insert(kernels.begin(), kernels.end());
         check_regions(state, where);
-    else
-        refresh_regions(state, kernels, Refreshed::Unsettled, where);
-    RememberRegions regions(state);
-    check_lengths_alike(state, where);
+        check_lengths(state, where);
+    } else {
+        check_with_stale_regions(kernels);
+    }
     state.tree_is_old = true;
     if (trees_later == 0) renew_tree(state, where);
     record(cpp, saved);
+}
+
+/// What the rules refuse of regions that are old they are asked again.
+void Edit::check_with_stale_regions(const std::set<int>& kernels_changed) {
+    for (std::set<int>* kernels : {&state.stale_kernels, &state.unchecked_kernels})
+        kernels->insert(kernels_changed.begin(), kernels_changed.end());
+    try {
+        check_rules(state, where);
+        return check_lengths(state, where);
+    } catch (const Error&) {
+        if (state.stale_kernels.empty()) throw;
+    }
+    renew_regions(state, where);
+    check_rules(state, where);
+    check_lengths(state, where);
 }
 
 TreesLater::TreesLater() { ++trees_later; }

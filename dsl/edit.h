@@ -32,13 +32,15 @@ private:
 /// A step on a copy of the state: what fails leaves the schedule as it was.
 class Edit {
 public:
-    Edit(std::unique_ptr<Schedule::State>& target, std::source_location where);
+    /// What the step needs to know of regions: all, or those of stages whose loops it takes by alive().
+    enum class Regions { All, OfItsLoops };
+    Edit(std::unique_ptr<Schedule::State>& target, std::source_location where, Regions regions = Regions::All);
 
     /// Checks the rules, rebuilds the tree and records the step. `cpp` is the step as C++, `saved` as replay reads it.
     void commit(const std::string& cpp, const std::string& saved);
 
     // As Look has them.
-    int alive(const Loop& loop, const char* what) const { return Look(state, where).alive(loop, what); }
+    int alive(const Loop& loop, const char* what);
     Loop root(const StageRecord& stage, size_t axis, const char* what) const {
         return Look(state, where).root(stage, axis, what);
     }
@@ -48,6 +50,10 @@ public:
     /// before the step, by a statement of its own. To be asked in the order in which names are to be given.
     std::string loop_as_cpp(int loop);
     std::string stage_as_cpp(int stage);
+
+    /// The loop, which is as long as its region says, of a schedule that is asked.
+    static const LoopRecord& loop_of(Schedule::State& state, const Loop& loop, const char* what,
+                                     std::source_location where);
 
     /// A line that explain() gives, too; no step.
     static void note(Schedule& schedule, const std::string& line);
@@ -61,6 +67,7 @@ public:
 private:
     friend class ListStep;
     void record(const std::string& cpp, const std::string& saved);
+    void check_with_stale_regions(const std::set<int>& kernels_changed);
     void take_handle(int loop);
     std::string name_of_root(int loop);
 
@@ -68,9 +75,10 @@ private:
     std::string handles_;  // statements
 };
 
-/// While one lives, steps of this thread check what they do, but build no tree, nor do they find the regions of stages
-/// whose loops were split or bound again, which no step may change: Schedule::tree() does, when somebody asks for it.
-/// What that refuses is then told where the tree is asked for, and not if a later step has mended it.
+/// While one lives, steps of this thread check what they do, but build no tree: Schedule::tree() does, when somebody
+/// asks for it. Regions are found when a step needs them, and those that no step may change, of stages whose loops were
+/// split or bound, with the tree. What these refuse is then told where they are asked for, and not if a later step has
+/// mended it.
 class TreesLater {
 public:
     TreesLater();

@@ -33,6 +33,9 @@ enum class Refreshed { Unsettled, All };
 /// split, where these are asked for, or if a rule is broken.
 void refresh_regions(Schedule::State& state, const std::set<int>& kernels, Refreshed which, std::source_location where);
 
+/// Whether no step may give the stage another region: all of its loops were split or bound.
+bool is_settled(const Schedule::State& state, const StageRecord& record);
+
 /// The kernels, as they are now, in which a step has changed what regions go by.
 std::set<int> kernels_changed(const Schedule::State& before, const Schedule::State& now);
 

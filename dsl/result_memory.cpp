@@ -70,7 +70,8 @@ void Schedule::strides(const Tensor& out, const std::vector<int64_t>& strides, s
     for (size_t d = strides.size(); d-- > 0;) {
         const Expr& extent = out.shape()[d];
         user_check(strides[d] >= least, where,
-                   "{}: neighbours along dimension {} would share memory; they must be {} elements apart at least",
+                   "{}: neighbours along dimension {} must be {} elements apart at least, all that is inside of one; "
+                   "dimensions lie around each other in the order in which they are declared",
                    asked, d, least);
         const auto known = as_constant(extent);
         user_check(known || d == 0, where,

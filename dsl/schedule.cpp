@@ -213,13 +213,11 @@ Loop Schedule::reduce(const StageRef& ref, int index, std::source_location where
 }
 
 Expr Schedule::extent(Loop loop, std::source_location where) const {
-    const Look look(*state_, where);
-    return look.state.loops[look.alive(loop, "extent")].extent;
+    return Edit::loop_of(*state_, loop, "extent", where).extent;
 }
 
 Expr Schedule::index(Loop loop, std::source_location where) const {
-    const Look look(*state_, where);
-    return look.state.loops[look.alive(loop, "index")].variable;
+    return Edit::loop_of(*state_, loop, "index", where).variable;
 }
 
 Loop Schedule::loop(const StageRef& ref, Loop other, std::source_location where) const {

@@ -76,7 +76,7 @@ std::array<Loop, 2> Schedule::split(Loop loop, int64_t size, const SplitNames& n
 
 std::array<Loop, 2> Schedule::split(Loop loop, int64_t size, Tail tail, const SplitNames& asked,
                                     std::source_location where) {
-    Edit edit(state_, where);
+    Edit edit(state_, where, Edit::Regions::OfItsLoops);
     int id = edit.alive(loop, "split");
     LoopRecord whole = edit.state.loops[id];
     user_check(size >= 1, where, "split({}, {}): the size must be at least 1", whole.name, size);
@@ -117,7 +117,7 @@ std::array<Loop, 2> Schedule::split(Loop loop, int64_t size, Tail tail, const Sp
 Loop Schedule::fuse(Loop outer, Loop inner, std::source_location where) { return fuse(outer, inner, "", where); }
 
 Loop Schedule::fuse(Loop outer, Loop inner, const std::string& name, std::source_location where) {
-    Edit edit(state_, where);
+    Edit edit(state_, where, Edit::Regions::OfItsLoops);
     int first = edit.alive(outer, "fuse"), second = edit.alive(inner, "fuse");
     const LoopRecord a = edit.state.loops[first], b = edit.state.loops[second];
     user_check(a.stage == b.stage, where, "fuse({}, {}): the loops belong to '{}' and '{}'; fuse loops of one stage",
@@ -161,7 +161,7 @@ Loop Schedule::fuse(Loop outer, Loop inner, const std::string& name, std::source
 Loop Schedule::fuse(const std::vector<Loop>& loops, std::source_location where) { return fuse(loops, "", where); }
 
 void Schedule::order(const std::vector<Loop>& loops, std::source_location where) {
-    Edit edit(state_, where);
+    Edit edit(state_, where, Edit::Regions::OfItsLoops);
     user_check(!loops.empty(), where, "order: name at least one loop");
     std::vector<int> wanted;
     for (Loop loop : loops) {
@@ -287,7 +287,7 @@ void check_level(const Edit& edit, const LoopRecord& loop, Level level) {
 }
 
 void Schedule::bind(Loop loop, Level level, std::source_location where) {
-    Edit edit(state_, where);
+    Edit edit(state_, where, Edit::Regions::OfItsLoops);
     int id = edit.alive(loop, "bind");
     LoopRecord& record = edit.state.loops[id];
     check_level(edit, record, level);

@@ -135,8 +135,10 @@ struct Schedule::State {
     std::vector<std::string> notes;
     Tree tree;
     bool tree_is_old = false;  ///< a step has been made since it was built: see TreesLater
-    /// Kernels, by their own stages, in which steps may have changed regions of stages with split or bound loops since.
-    std::set<int> unchecked_kernels;
+    // Kernels, by their own stages, in which steps have changed what regions go by since these were found, see
+    // TreesLater:
+    std::set<int> stale_kernels;      ///< of stages with loops that no step has split or bound
+    std::set<int> unchecked_kernels;  ///< of the others, too
 
     /// The stage that computes an operation, or -1 for inputs.
     int stage_of(const Operation* operation) const;

@@ -21,6 +21,9 @@ std::string text_of(const Attribute& value) {
     return std::visit(Text{}, value);
 }
 
+/// Of the operator whose expression asks (CalledFrom).
+std::source_location call() { return std::source_location::current(); }
+
 }  // namespace
 
 Attributes::Attributes(std::initializer_list<Named> named, std::source_location where) {
@@ -31,32 +34,33 @@ Attributes::Attributes(std::initializer_list<Named> named, std::source_location 
 }
 
 bool Attributes::has(const std::string& name) const {
-    read_->insert(name);
+    read_.insert(name);
     return values_.contains(name);
 }
 
 const Attribute& Attributes::found(const std::string& name, const char* kind) const {
-    read_->insert(name);
+    read_.insert(name);
     const auto at = values_.find(name);
-    if (at == values_.end())
-        throw_error(Error, "there is no attribute '{}', which is to be {}; the call has {}", name, kind, text());
+    user_check(at != values_.end(), call(), "{}: it needs an attribute '{}', {}; the call has {}", who_, name, kind,
+               text());
     return at->second;
 }
 
 template <class Value>
 const Value& Attributes::value(const std::string& name, const char* kind) const {
     const Attribute& attribute = found(name, kind);
-    if (const Value* value = std::get_if<Value>(&attribute)) return *value;
-    throw_error(Error, "attribute '{}' is {}, which is not {}", name, text_of(attribute), kind);
+    const Value* value = std::get_if<Value>(&attribute);
+    user_check(value, call(), "{}: attribute '{}' is {}, which is not {}", who_, name, text_of(attribute), kind);
+    return *value;
 }
 
 bool Attributes::flag(const std::string& name) const { return value<bool>(name, "true or false"); }
 int64_t Attributes::integer(const std::string& name) const { return value<int64_t>(name, "an integer"); }
 double Attributes::number(const std::string& name) const {
-    if (const int64_t* integer = std::get_if<int64_t>(&found(name, "a number"))) return static_cast<double>(*integer);
-    return value<double>(name, "a number");
+    const int64_t* integer = std::get_if<int64_t>(&found(name, "a number"));
+    return integer ? static_cast<double>(*integer) : value<double>(name, "a number");
 }
-const std::string& Attributes::text(const std::string& name) const { return value<std::string>(name, "text"); }
+const std::string& Attributes::text(const std::string& name) const { return value<std::string>(name, "a text"); }
 const std::vector<int64_t>& Attributes::integers(const std::string& name) const {
     return value<std::vector<int64_t>>(name, "a list of integers");
 }
@@ -67,17 +71,17 @@ std::string Attributes::text() const {
     return fmt::format("{{{}}}", fmt::join(texts, ", "));
 }
 
-Attributes Attributes::unread() const {
+Attributes Attributes::of(const std::string& who) const {
     Attributes same;
+    same.who_ = who;
     same.values_ = values_;
     return same;
 }
 
-void Attributes::require_all_read(const std::string& who) const {
+void Attributes::require_all_read() const {
     for (const auto& [name, value] : values_)
-        if (!read_->contains(name))
-            throw_error(Error, "{}: it has no attribute '{}'; it asks for {}", who, name,
-                        read_->empty() ? "none" : fmt::format("'{}'", fmt::join(*read_, "', '")));
+        user_check(read_.contains(name), call(), "{}: it has no attribute '{}'; it asks for {}", who_, name,
+                   read_.empty() ? "none" : fmt::format("'{}'", fmt::join(read_, "', '")));
 }
 
 }  // namespace tw::nn

@@ -4,6 +4,9 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <stdexcept>
+
+#include <fmt/ranges.h>
 
 #include "dsl/differentiate.h"
 #include "dsl/simplify.h"
@@ -16,6 +19,12 @@
 
 namespace tw::nn {
 namespace {
+
+std::vector<std::string> texts_of(const std::vector<Expr>& exprs) {
+    std::vector<std::string> texts;
+    for (const Expr& expr : exprs) texts.push_back(to_string(expr));
+    return texts;
+}
 
 std::string input_name(size_t index) { return fmt::format("x{}", index); }
 
@@ -30,17 +39,32 @@ tw::Tensor own_output(const tw::Tensor& derived, size_t index, const std::vector
     });
 }
 
-/// The expression over these inputs; what it refuses it refuses of tensors of their users' names.
-tw::Tensor expressed(const Expression& expression, const std::vector<tw::Tensor>& declared,
+/// The expression over these inputs. What it asks for by at() is there, or the call is to blame.
+tw::Tensor checked(const OperatorState& state, const std::vector<tw::Tensor>& inputs) {
+    try {
+        return state.expression(inputs);
+    } catch (const std::out_of_range&) {
+        std::vector<std::string> given;
+        for (const tw::Tensor& input : inputs)
+            given.push_back(fmt::format("'{}' {}[{}]", input.name(), name_of(input.type()),
+                                        fmt::join(texts_of(input.shape()), ", ")));
+        user_error(std::source_location::current(),
+                   "{}: its expression reads an input or a dimension that the call does not have, which gives {}",
+                   state.name, fmt::join(given, ", "));
+    }
+}
+
+/// The same; what it refuses it refuses of tensors of their users' names.
+tw::Tensor expressed(const OperatorState& state, const std::vector<tw::Tensor>& declared,
                      const std::vector<Tensor>& inputs) {
     try {
-        return expression(declared);
+        return checked(state, declared);
     } catch (const Error&) {
         std::vector<tw::Tensor> named;
         for (size_t i = 0; i < inputs.size(); ++i)
             named.push_back(input(inputs[i].name().empty() ? input_name(i) : inputs[i].name(), inputs[i].type(),
                                   {inputs[i].shape().begin(), inputs[i].shape().end()}));
-        expression(named);
+        checked(state, named);
         throw;
     }
 }
@@ -91,7 +115,7 @@ Tensor OperatorState::call(const std::vector<Tensor>& inputs, const std::source_
         const DeclaredIn declared(Scope::path());
         std::vector<tw::Tensor> symbols;
         for (const Tensor& input : inputs) symbols.push_back(capture->symbol_of(input));
-        const tw::Tensor result = expression(symbols);
+        const tw::Tensor result = checked(*this, symbols);
         const bool is_constant = !grad_enabled() && !result.operation()->is_input();
         return capture->made(backend, is_constant ? stop_gradient(result) : result, name);
     }
@@ -127,7 +151,7 @@ BuiltCall OperatorState::build_forward(const std::vector<Tensor>& inputs, const 
     Backend& backend = *inputs[0].backend();
     const Executable& executable = backend.built(key("forward", inputs), [&](const Target&) {
         CalledFrom caller(where);
-        return program_by(forward, {expressed(expression, declare_inputs(inputs), inputs)}, backend, where);
+        return program_by(forward, {expressed(*this, declare_inputs(inputs), inputs)}, backend, where);
     });
     const BufferNode& result = *executable.program().tree().outputs[0];
     for (const Expr& extent : declared_shape(result))
@@ -203,12 +227,12 @@ std::shared_ptr<const OperatorState> state_of(std::string name, Expression expre
 
 Tensor called(const std::shared_ptr<const OperatorState>& state, const std::vector<Tensor>& inputs,
               const std::source_location& where) {
-    if (inputs.empty()) throw_error(Error, "{}: no inputs; an operator needs at least one", state->name);
+    user_check(!inputs.empty(), where, "{}: no inputs; an operator needs at least one", state->name);
     bool requires_grad = false;
     for (const Tensor& input : inputs) {
-        if (input.backend() != inputs[0].backend())
-            throw_error(Error, "{}: '{}' and '{}' are of different backends; make both with one", state->name,
-                        inputs[0].name(), input.name());
+        user_check(input.backend() == inputs[0].backend(), where,
+                   "{}: '{}' and '{}' are of different backends; make both with one", state->name, inputs[0].name(),
+                   input.name());
         requires_grad |= input.requires_grad();
     }
     ForwardScope::require_inputs(inputs, where);
@@ -225,9 +249,10 @@ std::shared_ptr<const OperatorState> OperatorVariants::of(const Attributes& attr
     if (!state)
         state = state_of(
             name,
-            [who = name, expression = expression, own = attributes.unread()](const std::vector<tw::Tensor>& inputs) {
+            [who = name, expression = expression, attributes](const std::vector<tw::Tensor>& inputs) {
+                const Attributes own = attributes.of(who);
                 const tw::Tensor result = expression(inputs, own);
-                own.require_all_read(who);
+                own.require_all_read();
                 return result;
             },
             forward, backward);
@@ -254,9 +279,8 @@ Tensor Operator::operator()(const std::vector<Tensor>& inputs, std::source_locat
 Tensor Operator::operator()(const std::vector<Tensor>& inputs, const Attributes& attributes,
                             std::source_location where) const {
     if (attributes.empty()) return called(state_, inputs, where);
-    if (!variants_)
-        throw_error(Error, "{}: its expression takes inputs alone, and no attributes; the call has {}", state_->name,
-                    attributes.text());
+    user_check(variants_, where, "{}: its expression takes inputs alone, and no attributes; the call has {}",
+               state_->name, attributes.text());
     return called(variants_->of(attributes), inputs, where);
 }
 

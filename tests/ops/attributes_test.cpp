@@ -45,7 +45,7 @@ TEST_P(OperatorAttributes, AreConstantsOfEachCall) {
         [&](const std::vector<Tensor>& in) {
             const Tensor cubes = backend_->op_call(shaped(), in, {{"times", 3}, {"scale", 0.5}});
             const Tensor turned =
-                backend_->op_call(shaped(), {cubes}, {{"dims", Dims{0, 1}}, {"mode", "sums"}, {"times", 2}});
+                backend_->op_call(shaped(), {cubes}, {{"dims", {0, 1}}, {"mode", "sums"}, {"times", 2}});
             return backend_->op_call(shaped(), {turned}, {{"clipped", true}, {"scale", -1}}) +
                    backend_->op_call(shaped(), in);
         },
@@ -71,10 +71,25 @@ TEST_P(OperatorAttributes, HaveKernelsForEach) {
               R"({dims=[0, -1], mode="a\"b", on=false})");
 }
 
+/// What is asked for by calls of one shape is not known to those of another.
+TEST_P(OperatorAttributes, AreAskedForByEachCall) {
+    const Operator op("by_rank", [](const std::vector<tw::Tensor>& in, const Attributes& a) {
+        const double scale = in[0].rank() == 2 ? a.number("scale") : 1.0;
+        return compute("by_rank", {in[0].shape()[0]},
+                       [&](Expr i) { return constant(f32, scale) * (in[0].rank() == 2 ? in[0](i, 0) : in[0](i)); });
+    });
+    const Tensor rows = random_leaf({4}, 1), matrix = random_leaf({4, 2}, 2);
+    op({matrix}, {{"scale", size_t{3}}});
+    EXPECT_ERROR(op({rows}, {{"scale", size_t{3}}}), "by_rank: it has no attribute 'scale'; it asks for none");
+    op({matrix}, {{"scale", 3}});
+    EXPECT_EQ(Attributes({{"dims", std::vector<int>{1, 2}}, {"n", 3u}}).text(), "{dims=[1, 2], n=3}");
+}
+
 TEST_P(OperatorAttributes, WhatIsWrongIsRefused) {
     const Tensor x = random_leaf({2, 4}, 1);
+    EXPECT_ERROR(shaped()({x}, {{"tims", 2}}), "attributes_test.cpp:");
     EXPECT_ERROR(shaped()({x}, {{"tims", 2}}), "shaped: it has no attribute 'tims'; it asks for 'clipped', 'dims'");
-    EXPECT_ERROR(shaped()({x}, {{"times", 2.5}}), "attribute 'times' is 2.5, which is not an integer");
+    EXPECT_ERROR(shaped()({x}, {{"times", 2.5}}), "shaped: attribute 'times' is 2.5, which is not an integer");
     EXPECT_ERROR(shaped()({x}, {{"dims", 0}}), "attribute 'dims' is 0, which is not a list of integers");
     EXPECT_ERROR(shaped()({x}, {{"clipped", "yes"}}), "attribute 'clipped' is \"yes\", which is not true or false");
     EXPECT_ERROR(Attributes({{"a", 1}, {"a", 2}}), "attribute 'a' is given twice");
@@ -82,11 +97,18 @@ TEST_P(OperatorAttributes, WhatIsWrongIsRefused) {
     const Operator needs("needs", [](const std::vector<tw::Tensor>& in, const Attributes& a) {
         return compute("needs", {in[0].shape()[0]}, [&](Expr i) { return in[0](i, a.integer("column")); });
     });
-    EXPECT_ERROR(needs({x}), "there is no attribute 'column', which is to be an integer; the call has {}");
+    EXPECT_ERROR(needs({x}), "needs: it needs an attribute 'column', an integer; the call has {}");
     const Operator plain("plain", [](const std::vector<tw::Tensor>& in) {
         return compute("plain", {in[0].shape()[0]}, [&](Expr i) { return in[0](i, 0); });
     });
     EXPECT_ERROR(plain({x}, {{"column", 1}}), "plain: its expression takes inputs alone, and no attributes");
+    const Operator two("two", [](const std::vector<tw::Tensor>& in) {
+        return compute("two", {in.at(1).shape().at(1)}, [&](Expr i) { return in[0](0, i) * in[1](0, i); });
+    });
+    EXPECT_ERROR(
+        two({x}),
+        "two: its expression reads an input or a dimension that the call does not have, which gives 'x' f32[2, 4]");
+    EXPECT_ERROR(compile(backend_, [&] { return std::vector{two({x})}; }), "two: its expression reads an input");
     const auto other = std::make_shared<Backend>(open_device("emulated"));
     EXPECT_ERROR(other->op_call(plain, {x}), "op_call: 'x' is of another backend");
 }
