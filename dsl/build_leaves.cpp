@@ -79,9 +79,10 @@ Stmt TreeBuilder::update_target(int stage, std::vector<Expr> conditions, const S
     for (const Expr& index : definition.place) place.push_back(value(index));
     conditions.push_back(place.back());
     place.pop_back();
-    for (size_t d = 0; d < place.size() && storage.loop >= 0; ++d) {  // of what lives here
-        const Expr inside = place[d] - storage.lo[d], &extent = storage.buffers[0]->shape[d];
-        if (equal(extent, definition.target->shape[d])) continue;
+    const Region& made = prepared_.at(target_of(state_, stage)).region;
+    for (size_t d = 0; d < place.size() && storage.loop >= 0; ++d) {  // of what is filled here: memory may have more
+        const Expr lo = inputs_loaded(made.lo[d]), inside = place[d] - lo, &extent = made.extent[d];
+        if (is_constant(lo, 0) && equal(extent, definition.target->shape[d])) continue;
         for (const Expr& condition : {simplify(inside >= 0), simplify(inside < extent)})
             if (prove(condition) != true) conditions.push_back(condition);
     }

@@ -47,13 +47,15 @@ TEST(Scatter, UpdatesPartsThatLiveUnderALoop) {
     Axis r = reduce_axis("r", 50);
     Tensor counts = compute("counts", {11}, [&](Expr i) { return sum(cast(i32, ids(r) == i), r); });
     Tensor twice = compute("twice", {11}, [&](Expr i) { return counts(i) * 2; });
-    for (int64_t part : {1, 4, 11}) {
+    for (auto [part, filled_by] : {std::array<int64_t, 2>{1, 0}, {4, 0}, {11, 0}, {1, 8}, {4, 3}, {11, 8}}) {
         Schedule s({twice}, target("sm_90a"));
         s.scatter(counts, Combine::Atomic);
         auto [block, inside] = s.split(s.loops<1>(twice)[0], part, Tail::Mask);
         s.bind(block, grid.x);
         s.bind(inside, thread);
         s.at(counts, block);
+        // Memory has more elements then than are filled.
+        if (filled_by > 0) s.split(s.loops<1>(counts)[0], filled_by, Tail::Mask);
         EXPECT_EQ(s.tree().nests.size(), 1u);
         EXPECT_THAT(s.explain(), HasSubstr("'counts_updates' updates the elements of 'counts', in shared memory\n"));
         EXPECT_EQ(s.explain().find("'counts_updates' lives"), std::string::npos);
