@@ -6,7 +6,6 @@
 
 #include "dsl/walk.h"
 #include "schedules/views.h"
-#include "support/error.h"
 
 namespace tw {
 namespace {
@@ -39,9 +38,7 @@ MadeBetween made_between(const std::vector<Tensor>& inputs, const std::vector<Te
         outside.insert(with_memory(input).operation().get());
     }
     for (const Tensor& result : results) between.results.push_back(with_memory(result));
-    bool reads_inputs = inputs.empty();
     const std::function<void(const OperationRef&)> add = [&](const OperationRef& operation) {
-        reads_inputs = reads_inputs || outside.contains(operation.get());
         if (operation->is_input() || outside.contains(operation.get()) || !seen.insert(operation.get()).second) return;
         for (const OperationRef& read : read_by(*operation)) add(read);
         const bool is_result =
@@ -50,12 +47,6 @@ MadeBetween made_between(const std::vector<Tensor>& inputs, const std::vector<Te
             between.inside.emplace_back(operation, 0);
     };
     for (const Tensor& result : between.results) add(result.operation());
-    if (!reads_inputs && !results.empty())
-        throw_error(
-            Error,
-            "made_between: '{}' is not made of '{}' or of another one of the inputs; these come first, then the "
-            "results that are made of them",
-            results[0].name(), inputs[0].name());
     return between;
 }
 

@@ -12,7 +12,7 @@ struct MadeBetween {
 };
 
 /// Of all operations that the results need, those that are no views and that the inputs, and what is given to the
-/// whole, do not need. Neither results nor inputs are inside. Throws Error if no result is made of an input.
+/// whole, do not need. Neither results nor inputs are inside.
 MadeBetween made_between(const std::vector<Tensor>& inputs, const std::vector<Tensor>& results);
 
 }  // namespace tw
