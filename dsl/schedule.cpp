@@ -137,6 +137,13 @@ std::vector<Type> Schedule::roundings() const {
         if (stage.rounded && copied_rounding(*state_, stage) != stage.rounded) types.push_back(*stage.rounded);
     return types;
 }
+std::vector<std::pair<Tensor, Type>> Schedule::rounded() const {
+    std::vector<std::pair<Tensor, Type>> found;
+    for (const auto& operation : operations_of(state_->outputs))
+        if (const int stage = state_->stage_of(operation.get()); stage >= 0 && state_->stages[stage].rounded)
+            found.emplace_back(Tensor(operation, 0), *state_->stages[stage].rounded);
+    return found;
+}
 std::string Schedule::to_string() const { return tw::to_string(tree()); }
 void Schedule::print() const { fmt::print("{}", to_string()); }
 

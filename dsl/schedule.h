@@ -209,11 +209,11 @@ public:
         return result;
     }
     /// A scan in linear work: a reduction whose element at iteration u of `loop`, a data loop of its own, has the terms
-    /// of iteration u - 1 and one more (or of u + 1: then the loop is replaced by one that runs the other way). From here
-    /// on the loop is a reduce loop in which each iteration adds its term to what the ones before have made, and stores
-    /// its element: all up to its own, or, where the element at u has u terms, those before. Iterations keep their
-    /// order. Of what the loop is split into, the parts in the middle can be bound to threads, each of which then runs
-    /// through its own terms and learns what the ones before have together. Returns the loop. Throws Error if the
+    /// of iteration u - 1 and one more (or of u + 1: then the loop is replaced by one that runs the other way). From
+    /// here on the loop is a reduce loop in which each iteration adds its term to what the ones before have made, and
+    /// stores its element: all up to its own, or, where the element at u has u terms, those before. Iterations keep
+    /// their order. Of what the loop is split into, the parts in the middle can be bound to threads, each of which then
+    /// runs through its own terms and learns what the ones before have together. Returns the loop. Throws Error if the
     /// reduction is no scan along the loop.
     Loop running(const StageRef& scan, Loop loop, TW_HERE);
     /// From here on neighbouring dimensions, `first` to `last`, of what a stage computes are one: the same elements in
@@ -306,6 +306,8 @@ public:
     const std::vector<Tensor>& outputs() const;
     /// What stages were rounded to by round_to, a type for each of them.
     std::vector<Type> roundings() const;
+    /// Of these, the declared tensors and what each is rounded to; copies of tensors are none.
+    std::vector<std::pair<Tensor, Type>> rounded() const;
     /// The loop nest.
     std::string to_string() const;
     void print() const;

@@ -2,6 +2,8 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "dsl/interpret.h"
 
@@ -26,7 +28,10 @@ Bindings random_bindings(const std::vector<Tensor>& outputs, uint64_t seed,
 struct CheckOptions {
     bool approximate = false;          ///< the kernels use named approximations
     std::vector<Type> roundings = {};  ///< what the schedule rounds to: Schedule::roundings()
-    bool few_bits = false;             ///< wgmma sums products of fp8: it keeps 13 bits behind the largest term
+    /// Of these the tensors that are declared, Schedule::rounded(): the plain error is that of a declaration that
+    /// rounds them, too, however much what reads them makes of it.
+    std::vector<std::pair<Tensor, Type>> rounded = {};
+    bool few_bits = false;  ///< wgmma sums products of fp8: it keeps 13 bits behind the largest term
     int64_t samples = 4096;
     /// So many terms, and elements between, are evaluated about: of elements that need many, fewer are checked, four
     /// at least. 0: no such limit.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "ops/check.h"
+#include "ops/rounded_declaration.h"
 #include "ops/sample_elements.h"
 #include "support/error.h"
 
@@ -118,10 +119,13 @@ CheckResult verdict(const Errors& errors, Type type, int64_t elements, const Che
     for (Type rounded : options.roundings) allowed += unit_roundoff(rounded);
     const bool lost = is_lost(result.plain_error, type, elements);
     result.ok = errors.beyond / scale <= allowed && !lost;
+    const std::string how = options.rounded.empty() ? "" : ", rounded as the schedule says";
     std::string units = result.unit_error > 0 ? fmt::format(", by tensor cores up to {:.2g}", result.unit_error) : "";
-    result.text = fmt::format("max error {:.2g} against float64 (plain {}: {:.2g}{}), {} elements: {}", result.error,
-                              name_of(type), result.plain_error, units, elements, result.ok ? "ok" : "WRONG");
-    if (lost) result.text += ", as far as the declaration can tell: in its own types it loses its result; rewrite it";
+    result.text = fmt::format("max error {:.2g} against float64 (plain {}{}: {:.2g}{}), {} elements: {}", result.error,
+                              name_of(type), how, result.plain_error, units, elements, result.ok ? "ok" : "WRONG");
+    if (lost)
+        result.text += fmt::format(", as far as the declaration can tell: in its own types{} it loses its result; {}",
+                                   how, options.rounded.empty() ? "rewrite it" : "rewrite it, or round less");
     return result;
 }
 
@@ -158,11 +162,12 @@ CheckResult check_output(const Tensor& output, const Bindings& bindings, const H
     keep_affordable(points, output, bindings, sampling, options.most_terms);
     const std::vector<SampledElement> reference = sample_elements(output, points, bindings, sampling);
     sampling.precision = Precision::Declared;
+    const Tensor as_rounded = with_roundings(output, options.rounded);
     Errors errors;
     if (is_float(got.type)) errors.scales = least_infinite(got.type) * (1 + 2 * unit_roundoff(got.type));
     for (int order = 0; order < orders_of(reference); ++order) {
         sampling.order = order;
-        const std::vector<SampledElement> plain = sample_elements(output, points, bindings, sampling);
+        const std::vector<SampledElement> plain = sample_elements(as_rounded, points, bindings, sampling);
         for (size_t p = 0; p < points.size(); ++p) {
             const double expected = as_double(reference[p].value),
                          declared = widened(as_double(plain[p].value), expected, got.type);

@@ -43,7 +43,10 @@ const Expr* variable_named(const std::vector<Expr>& variables, const std::string
 }  // namespace
 
 Runner::Runner(const Schedule& schedule, std::shared_ptr<Device> device)
-    : outputs_(schedule.outputs()), roundings_(schedule.roundings()), executable_(build(schedule), std::move(device)) {}
+    : outputs_(schedule.outputs()),
+      roundings_(schedule.roundings()),
+      rounded_(schedule.rounded()),
+      executable_(build(schedule), std::move(device)) {}
 
 Runner::Runner(const Schedule& schedule) : Runner(schedule, best_device().device) {}
 
@@ -243,7 +246,8 @@ HostArray Runner::read_array(const std::string& name, std::source_location where
     const Buffer& memory = buffer(name, where);
     const BufferNode& wanted = node(name, where);
     Bindings numbers{.inputs = {}, .sizes = arguments_.sizes, .scalars = {}};
-    HostArray array = host_array(wanted.type, extents_of(declared_shape(wanted), numbers), extents_of(wanted.strides, numbers));
+    HostArray array =
+        host_array(wanted.type, extents_of(declared_shape(wanted), numbers), extents_of(wanted.strides, numbers));
     device()->synchronize();
     memory.copy_to_host(array.bytes.data(), 0, int64_t(array.bytes.size()));
     return array;
@@ -262,6 +266,7 @@ CheckResult Runner::check(CheckOptions options) {
     run();
     options.approximate |= program().approximate();
     options.roundings.insert(options.roundings.end(), roundings_.begin(), roundings_.end());
+    options.rounded.insert(options.rounded.end(), rounded_.begin(), rounded_.end());
     CheckResult all;
     all.ok = true;
     for (const Tensor& output : outputs_) {

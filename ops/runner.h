@@ -167,6 +167,7 @@ private:
 
     std::vector<Tensor> outputs_;
     std::vector<Type> roundings_;
+    std::vector<std::pair<Tensor, Type>> rounded_;
     Executable executable_;
     std::map<std::string, Given> given_;
     std::set<std::string> own_;  ///< buffers made here, from what was given or for outputs

@@ -47,8 +47,9 @@ RunResult run_kernel(const schedules::CatalogEntry& entry, const std::shared_ptr
     std::vector<HostArray> got = run_on(executable, bindings);
     RunResult result;
     for (size_t k = 0; k < got.size(); ++k) {
-        CheckResult check = check_output(schedule.outputs()[k], bindings, got[k],
-                                         {.approximate = program.approximate(), .roundings = schedule.roundings()});
+        CheckResult check = check_output(
+            schedule.outputs()[k], bindings, got[k],
+            {.approximate = program.approximate(), .roundings = schedule.roundings(), .rounded = schedule.rounded()});
         result.correct = result.correct && check.ok;
         const std::string of = got.size() > 1 ? schedule.outputs()[k].name() + ": " : "";
         result.text += (k == 0 ? "" : "; ") + of + check.text;

@@ -140,6 +140,40 @@ TEST(CheckOutput, RoundingsAreAllowedFor) {
     EXPECT_TRUE(result.ok) << result.text;
 }
 
+/// What reads a rounded tensor makes more of the rounding: exp(4 z), of an element's share of the largest, of two
+/// tensors that are rounded one behind the other. The same result that nobody rounded passes, too; another does not.
+TEST(CheckOutput, RoundingsThatGrowAreAllowedFor) {
+    const Tensor x = input("x", f32, {48, 48}), largest = compute("largest", {48}, [&](Expr i) {
+                                                    Axis k = reduce_axis("k", 48);
+                                                    return reduce_max(abs(x(i, k)), k);
+                                                });
+    const Tensor z = compute("z", {48, 48}, [&](Expr i, Expr j) { return x(i, j) * 1.25; }),
+                 cubes = compute("cubes", {48, 48}, [&](Expr i, Expr j) { return z(i, j) * z(i, j) * z(i, j); }),
+                 y = compute("y", {48, 48},
+                             [&](Expr i, Expr j) { return exp(z(i, j) * 4.0) + cubes(i, j) / largest(i); });
+    Schedule s({y}, target("sm_90a"));
+    const Loop row = s.data_loops(y)[0];
+    s.bind(row, grid.x);
+    for (const Tensor& rounded : {cubes, z}) {
+        s.at(rounded, row);
+        s.round_to(rounded, bf16);
+    }
+    const Bindings data = random_bindings({y}, std::random_device{}());
+    Executable executable(build(s), open_device("emulated"));
+    const HostArray got = run_on(executable, data)[0];
+    CheckOptions options{.roundings = s.roundings()};
+    EXPECT_FALSE(check_output(y, data, got, options).ok);
+    options.rounded = s.rounded();
+    ASSERT_EQ(options.rounded.size(), 2u);
+    CheckResult result = check_output(y, data, got, options);
+    EXPECT_TRUE(result.ok) << result.text;
+    EXPECT_NE(result.text.find("plain f32, rounded as the schedule says"), std::string::npos) << result.text;
+    EXPECT_TRUE(check_output(y, data, interpret_plain({y}, data)[0], options).ok);
+    HostArray wrong = got;
+    for (int64_t i = 0; i < 48; ++i) wrong.set({i, 7}, make_value(f32, got.at({i, 7}).real * 1.1));
+    EXPECT_FALSE(check_output(y, data, wrong, options).ok);
+}
+
 /// Reductions of few elements, as kernels make them: in parts, whose results are combined in pairs.
 struct FewElements {
     int64_t rows, terms;

@@ -80,8 +80,9 @@ protected:
         }
         if (reorders) got = run_on(executable, bindings);
         for (size_t k = 0; k < got.size(); ++k) {
-            CheckResult check = check_output(schedule.outputs()[k], bindings, got[k],
-                                             {.approximate = approximate, .roundings = schedule.roundings()});
+            CheckResult check = check_output(
+                schedule.outputs()[k], bindings, got[k],
+                {.approximate = approximate, .roundings = schedule.roundings(), .rounded = schedule.rounded()});
             EXPECT_TRUE(check.ok) << check.text;
         }
         if (schedule.deterministic()) expect_equal_bits(executable, bindings, got, num_repeats(*device, entry.flops));
