@@ -10,6 +10,7 @@ public:
     Assembling(const StepGraph& graph, GroupSchedules& schedules) : graph_(graph), schedules_(schedules) {}
 
     AssembledPlan plan(const StepCut& cut) && {
+        plan_.joined = cut.joined;
         plan_.apart = cut.apart;
         for (const Tensor& given : graph_.inputs) value_for(given).place = StepValue::Place::Given;
         for (const InputPart& each : graph_.input_parts) {

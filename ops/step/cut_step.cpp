@@ -57,6 +57,7 @@ public:
     StepCut separate() const {
         StepCut result;
         for (int group : order()) result.groups.push_back(groups_[static_cast<size_t>(group)]);
+        result.joined = {joined_.begin(), joined_.end()};
         result.apart = {apart_.begin(), apart_.end()};
         return result;
     }
@@ -169,6 +170,7 @@ private:
         if (!joined.selection) return leave(one, other, joined.problem);
         if (alike && std::abs(apart - joined.seconds) < of_rounding * apart) side_by_side_.insert(*alike);
         if (apart - joined.seconds < least_gain) return leave(one, other, joined.seconds, apart);
+        joined_.insert(neighbours_text(one, other, times_text(joined.seconds, apart)));
         for (int node : nodes(one)) group_of_[static_cast<size_t>(node)] = other;
         groups_[static_cast<size_t>(one)].clear();
         groups_[static_cast<size_t>(other)] = std::move(both);
@@ -191,7 +193,10 @@ private:
         });
     }
     bool leave(int one, int other, double together, double apart) {
-        return leave(one, other, fmt::format("together {:.1f} us, apart {:.1f} us", together * 1e6, apart * 1e6));
+        return leave(one, other, times_text(together, apart));
+    }
+    static std::string times_text(double together, double apart) {
+        return fmt::format("together {:.1f} us, apart {:.1f} us", together * 1e6, apart * 1e6);
     }
 
     /// A maker and a reader, as they are scheduled, and how the one's results are read by the other.
@@ -279,9 +284,12 @@ private:
     }
 
     bool leave(int one, int other, const std::string& why) {
-        if (one > other) std::swap(one, other);
-        apart_.insert(fmt::format("{} | {}: {}", text(one), text(other), why));
+        apart_.insert(neighbours_text(one, other, why));
         return false;
+    }
+    std::string neighbours_text(int one, int other, const std::string& what) const {
+        if (one > other) std::swap(one, other);
+        return fmt::format("{} | {}: {}", text(one), text(other), what);
     }
     std::string text(int group) const {
         std::vector<std::string> names;
@@ -341,7 +349,7 @@ private:
     std::vector<std::set<int>> successors_;  // of nodes
     std::vector<Group> groups_;
     std::vector<int> group_of_;
-    std::set<std::string> apart_;
+    std::set<std::string> joined_, apart_;
     std::map<Group, const GroupSchedule*> known_;
     std::map<int, std::map<TensorKey, std::string>> read_texts_;  // of nodes
     std::map<int, std::set<const Operation*>> read_unguarded_;

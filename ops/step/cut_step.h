@@ -9,6 +9,7 @@ namespace tw {
 
 struct StepCut {
     std::vector<std::vector<int>> groups;  ///< nodes in the graph's order; groups in an order in which they can run
+    std::vector<std::string> joined;       ///< neighbours that were joined, and what that saves as predicted
     std::vector<std::string> apart;        ///< neighbours that were not joined, and why
 };
 

@@ -100,8 +100,7 @@ std::string explained_text(const Explained& step) {
     for (const auto& [size, count] : sizes) text += fmt::format("groups of {} operations: {}\n", size, count);
     text += kinds_table(step) + kernels_table(step);
     for (const std::string& what : step.plan.laid_out) text += fmt::format("laid out: {}\n", what);
-    if (step.options.with_neighbours)
-        for (const std::string& why : step.plan.apart) text += fmt::format("not joined: {}\n", why);
+    if (step.options.with_neighbours) text += neighbours_text(step.plan);
     return text;
 }
 

@@ -83,6 +83,7 @@ struct StepPlan {
     std::vector<std::string> laid_out;    ///< what has its dimensions in another order than declared, a line each
     std::vector<std::string> refused;     ///< parts whose own schedules refused, and why
     std::vector<std::string> again;       ///< what is made again instead of kept, bytes saved, and predicted times
+    std::vector<std::string> joined;      ///< neighbours that were joined, and what that saves as predicted
     std::vector<std::string> apart;       ///< neighbours that were not joined, and why
     bool branches = false;                ///< whether kernels may run beside each other, as StepOptions says
 
@@ -90,9 +91,11 @@ struct StepPlan {
     size_t num_kernels() const;   ///< launches of a step
     size_t num_distinct() const;  ///< groups that are not equal to another one
     /// Groups, with their operations, kernels, why these, what they read and write, predicted times; then memory, and
-    /// which neighbours are not one, if these are asked for.
+    /// which neighbours were joined and which were not, if these are asked for.
     std::string text(bool with_neighbours = true) const;
 };
+/// Which neighbours were joined, with what that saves, and which were not, and why; a line each.
+std::string neighbours_text(const StepPlan& plan);
 
 /// A step as one of plan_step()'s passes leaves it.
 struct StepStage {

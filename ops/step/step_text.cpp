@@ -72,6 +72,13 @@ size_t StepPlan::num_distinct() const {
     return distinct.size();
 }
 
+std::string neighbours_text(const StepPlan& plan) {
+    std::string text;
+    for (const std::string& what : plan.joined) text += fmt::format("joined: {}\n", what);
+    for (const std::string& why : plan.apart) text += fmt::format("not joined: {}\n", why);
+    return text;
+}
+
 std::string StepPlan::text(bool with_neighbours) const {
     std::string text = fmt::format("{} groups, {} of them distinct; {} kernels, {:.2f} us as predicted\n",
                                    groups.size(), num_distinct(), num_kernels(), seconds() * 1e6);
@@ -83,8 +90,7 @@ std::string StepPlan::text(bool with_neighbours) const {
     for (const std::string& what : again) text += fmt::format("made again: {}\n", what);
     text += fmt::format("arena: {}, of which at most {} are in use at a time (placed {})\n", bytes_text(arena_bytes),
                         bytes_text(most_alive), placement);
-    if (with_neighbours)
-        for (const std::string& why : apart) text += fmt::format("not joined: {}\n", why);
+    if (with_neighbours) text += neighbours_text(*this);
     return text;
 }
 

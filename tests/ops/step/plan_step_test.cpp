@@ -109,6 +109,7 @@ TEST(PlanStep, JoinsWhatStandsBehindProducts) {
     EXPECT_THAT(plan.text(), HasSubstr("simplified: one is 1.0 everywhere\n"));
     EXPECT_THAT(plan.text(), HasSubstr("next0 f32 [1024, 1024]: in the place of w0"));
     EXPECT_THAT(plan.text(), HasSubstr("not joined: z0, h0 | z1, h1: together "));
+    EXPECT_THAT(plan.text(), HasSubstr("\njoined: z0 | h0: together "));
 }
 
 /// A classifier's step: ReLU keeps its result alone, biases are updated with the sums of columns that change them. The
