@@ -44,6 +44,7 @@ public:
 
     const Atom& run() const {
         check_reduction();
+        check_types();
         check_loops();
         const std::vector<SignedProduct> products = this->products();
         const Atom* atom = nullptr;
@@ -86,6 +87,20 @@ private:
                 "stage(.., As::Matrix), before mma");
     }
 
+    /// What no order of loops mends.
+    void check_types() const {
+        require(mma_.unit != MatrixUnit::Wgmma || state_.target.has_wgmma,
+                "only sm_90a has it, the target is {}; use mma_sync, or target(\"sm_90a\")", state_.target.arch);
+        for (const SignedProduct& product : products()) {
+            const Type a = type_of(product.a), b = type_of(product.b);
+            require(a != f32 && b != f32,
+                    "its factors are {} and {}; of f32 it multiplies the first 10 bits of the fraction: write "
+                    "truncate_tf32(x) of both, or round the stages of the factors to a narrower type",
+                    name_of(a), name_of(b));
+            require(a == b, "its factors are {} and {}; no instruction multiplies these", name_of(a), name_of(b));
+        }
+    }
+
     std::vector<SignedProduct> products() const {
         return products_added(definition_.update[0], definition_.accumulators[0]);
     }
@@ -96,7 +111,7 @@ private:
         if (depends(rows, mma_.n) || depends(columns, mma_.m)) std::swap(rows, columns);
         check_roles(rows, "rows", mma_.m, mma_.n);
         check_roles(columns, "columns", mma_.n, mma_.m);
-        return atom_for(type_of(rows.value), type_of(columns.value));
+        return atom_for(type_of(rows.value));
     }
 
     void check_loops() const {
@@ -196,31 +211,24 @@ private:
         return stored == f32 && is_truncated(factor) ? tf32 : stored;
     }
 
-    const Atom& atom_for(Type a, Type b) const {
+    const Atom& atom_for(Type factors) const {
         Type sum = definition_.accumulators[0].type();
-        require(mma_.unit != MatrixUnit::Wgmma || state_.target.has_wgmma,
-                "only sm_90a has it, the target is {}; use mma_sync, or target(\"sm_90a\")", state_.target.arch);
-        require(a != f32 && b != f32,
-                "its factors are {} and {}; of f32 it multiplies the first 10 bits of the fraction: write "
-                "truncate_tf32(x) of both, or round the stages of the factors to a narrower type",
-                name_of(a), name_of(b));
-        require(a == b, "its factors are {} and {}; no instruction multiplies these", name_of(a), name_of(b));
         auto extent = [&](int id) { return as_constant(loop(id).extent).value_or(0); };
         auto divides = [&](int size, int id) { return extent(id) > 0 && extent(id) % size == 0; };
         const Atom* nearest = nullptr;
         for (const Atom& atom : atoms()) {
-            if (atom.unit != mma_.unit || atom.operand != a || atom.accumulator != sum) continue;
+            if (atom.unit != mma_.unit || atom.operand != factors || atom.accumulator != sum) continue;
             nearest = &atom;
             if (!(state_.target.*atom.needed)) continue;
             if (divides(atom.m, mma_.m) && divides(atom.n, mma_.n) && divides(atom.k, mma_.k)) return atom;
         }
-        require(nearest, "no instruction multiplies {} to sums of {}", name_of(a), name_of(sum));
-        require(state_.target.*nearest->needed, "{} {} needs {}, the target is {}", nearest->name, name_of(a),
+        require(nearest, "no instruction multiplies {} to sums of {}", name_of(factors), name_of(sum));
+        require(state_.target.*nearest->needed, "{} {} needs {}, the target is {}", nearest->name, name_of(factors),
                 first_target_with(nearest->needed), state_.target.arch);
         require(
             false,
             "{} {} works on {} x {} x {}; '{}', '{}' and '{}' have {}, {} and {} iterations, which must be multiples",
-            nearest->name, name_of(a), nearest->m, nearest->n, nearest->k, loop(mma_.m).name, loop(mma_.n).name,
+            nearest->name, name_of(factors), nearest->m, nearest->n, nearest->k, loop(mma_.m).name, loop(mma_.n).name,
             loop(mma_.k).name, extent(mma_.m), extent(mma_.n), extent(mma_.k));
         return *nearest;
     }

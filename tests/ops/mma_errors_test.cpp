@@ -41,6 +41,16 @@ TEST(MmaErrors, SayWhatDoesNotFit) {
     EXPECT_ERROR(r.s.split(r.loops.m, 8), "is run by a matrix instruction; split it before mma");
 }
 
+/// What no order of loops mends is told before the order.
+TEST(MmaErrors, TypesComeFirst) {
+    const Tensor a = input("a", f32, {16, 16}), b = input("b", f32, {8, 16});
+    Axis k = reduce_axis("k", 16);
+    const Tensor c = compute("c", {16, 8}, [&](Expr i, Expr j) { return sum(a(i, k) * b(j, k), k); });
+    Schedule s({c}, target("sm_90a"));
+    auto [i, j] = s.loops<2>(c);
+    EXPECT_ERROR(s.mma(c, mma_sync, {i, j, s.reduce(c)}), "write truncate_tf32(x) of both");
+}
+
 TEST(MmaErrors, OfFormsAndTypes) {
     Axis k = reduce_axis("k", 16);
     auto attempt = [&](Type x, Type y, const std::function<Expr(Expr, Expr)>& term, const std::string& arch = "sm_90a",
