@@ -170,15 +170,6 @@ __device__ inline float rcp_approx_ftz(float x) {
     return y;
 }
 
-//: limited
-/// x between two numbers; NaN stays.
-__device__ inline float limited(float x, float low, float high) {
-    float y;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(low));
-    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(y), "f"(high));
-    return y;
-}
-
 //: exp2_f32 common needs ex2_approx_ftz
 /// 0 instead of subnormal numbers: one instruction.
 __device__ inline float exp2(float x) { return ex2_approx_ftz(x); }
@@ -191,19 +182,23 @@ __device__ inline double exp2(double x) { return library_exp2(x); }
 
 //: exp2 common needs exp2_f32 exp2_f64
 
-//: exp_f32 common needs ex2_approx fma_f32 limited
-/// 2^high (1 + low ln 2), where high + low = x / ln 2: what the rounding of that product loses would cost up to 2^7
-/// ulp.
+//: whole_power
+/// 12582913 + floor(x / ln 2 + 126), from 12582913 to 12583166: shifted left by 23, its bits are those of the power of two
+/// that e^x begins with. Of NaN the least one.
+__device__ inline float whole_power(float x) {
+    return __fmaf_rd(__saturatef(__fmaf_rn(x, 0.00570235215f, 0.498023719f)), 253.0f, 12582913.0f);
+}
+
+//: exp_f32 common needs whole_power ex2_approx_ftz fma_f32 bits
+/// 2^whole 2^part: what the rounding of x / ln 2 loses would cost up to 2^7 ulp.
 __device__ inline float exp(float x) {
-    const float t = limited(x, -110.0f, 90.0f);  // beyond: 0 and infinity
-    const float high = t * 1.44269502f;
-    const float low = fma(t, 1.92596303e-8f, fma(t, 1.44269502f, -high));  // 1 / ln 2 in two parts
-    const float power = ex2_approx(high);
-    return high < 128.0f ? fma(power, low * 0.693147182f, power) : power;
+    const float whole = whole_power(x);
+    const float part = fma(x, 1.92596303e-8f, fma(x, 1.44269502f, 12583039.0f - whole));  // 1 / ln 2 in two parts
+    return ex2_approx_ftz(part) * bits_float(float_bits(whole) << 23);
 }
 
 //: exp_nonpositive_f32 common needs ex2_approx_ftz fma_f32
-/// The same of x <= 0, 0 instead of subnormal numbers.
+/// 2^high (1 + low ln 2), where high + low = x / ln 2, of x <= 0; 0 instead of subnormal numbers.
 __device__ inline float exp_nonpositive(float x) {
     const float t = x < -90.0f ? -90.0f : x;
     const float high = t * 1.44269502f;

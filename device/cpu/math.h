@@ -40,7 +40,12 @@ TW_INLINE int max(int a, int b) { return a > b ? a : b; }
 TW_INLINE unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
 TW_INLINE long long max(long long a, long long b) { return a > b ? a : b; }
 
-TW_INLINE float limited(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
+/// Exact in double, but for the first step, which rounds as fma does.
+inline float whole_power(float x) {
+    const float share = __builtin_fmaf(x, 0.00570235215f, 0.498023719f);
+    const float kept = share > 0.0f ? (share < 1.0f ? share : 1.0f) : 0.0f;
+    return (float)__builtin_floor((double)kept * 253.0 + 12582913.0);
+}
 
 TW_INLINE float abs(float x) { return __builtin_fabsf(x); }
 TW_INLINE double abs(double x) { return __builtin_fabs(x); }
