@@ -183,8 +183,8 @@ __device__ inline double exp2(double x) { return library_exp2(x); }
 //: exp2 common needs exp2_f32 exp2_f64
 
 //: whole_power
-/// 12582913 + floor(x / ln 2 + 126), from 12582913 to 12583166: shifted left by 23, its bits are those of the power of two
-/// that e^x begins with. Of NaN the least one.
+/// 12582913 + floor(x / ln 2 + 126), from 12582913 to 12583166: shifted left by 23, its bits are those of the power of
+/// two that e^x begins with. Of NaN the least one.
 __device__ inline float whole_power(float x) {
     return __fmaf_rd(__saturatef(__fmaf_rn(x, 0.00570235215f, 0.498023719f)), 253.0f, 12582913.0f);
 }

@@ -1,7 +1,5 @@
 #include "ops/attributes.h"
 
-#include <algorithm>
-
 #include <fmt/ranges.h>
 
 #include "support/error.h"

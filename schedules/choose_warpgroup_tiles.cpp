@@ -33,8 +33,9 @@ std::vector<WarpgroupTiles> epilogues(const WarpgroupTiles& tiles, const TensorP
     WarpgroupTiles staged = registers;
     staged.stage_result = true;
     int64_t columns = shape.activation == Activation::SwiGlu ? shape.n / 2 : shape.n;
-    // Pairs of sums of 4 bytes fill sectors from registers, too.
-    if (bytes_of(shape.result) <= 2 || columns % 2 != 0) ways.push_back(staged);
+    // Four lanes' pairs of sums of 4 bytes fill sectors from registers, too, where rows begin at these.
+    constexpr int64_t sector_bytes = 32;
+    if (bytes_of(shape.result) <= 2 || columns * bytes_of(shape.result) % sector_bytes != 0) ways.push_back(staged);
     if (tiles.swap || columns * bytes_of(shape.result) % piece_bytes != 0) return ways;
     staged.store_boxes = true;
     ways.push_back(staged);

@@ -265,7 +265,10 @@ std::optional<RowThreads> row_threads_in_shared(int64_t bytes, int64_t rows, int
     const int64_t room =
         std::min({target.shared_bytes_per_multiprocessor / (bytes + bytes_beside), most_blocks, turns});
     if (room == 0 || bytes + bytes_beside > target.shared_bytes) return {};
-    const int64_t threads = room == 1 ? threads_wanted : room == most_blocks ? threads_of_one / 2 : threads_of_one;
+    // Long rows that all have their turn at once overlap nothing else: more threads for each.
+    constexpr int64_t long_row = 48 << 10;
+    const bool few = room == most_blocks && (turns > room || bytes < long_row);
+    const int64_t threads = room == 1 ? threads_wanted : few ? threads_of_one / 2 : threads_of_one;
     return RowThreads{.threads = threads, .rows = 1, .neighbours = neighbours, .keep = true, .in_shared = room};
 }
 

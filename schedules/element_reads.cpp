@@ -6,6 +6,7 @@
 #include <set>
 #include <unordered_set>
 
+#include "codegen/cost/operation_costs.h"
 #include "dsl/deep.h"
 #include "dsl/simplify.h"
 
@@ -30,6 +31,7 @@ public:
         }
     }
     int64_t operations() const { return static_cast<int64_t>(seen_.size()); }
+    double instructions_of_functions() const { return of_functions_; }
 
     struct Found {
         Expr load;
@@ -53,6 +55,7 @@ private:
             collect(both->a);
             branches_.push_back(both->b);
         } else {
+            if (const Unary* function = expr.as<Unary>()) of_functions_ += codegen::operations_of(function->op) - 1;
             for (const Expr& kid : children(expr)) collect(kid);
         }
     }
@@ -62,6 +65,7 @@ private:
     std::vector<Found> found_;
     std::vector<Expr> branches_;
     std::unordered_set<const ExprNode*> seen_;
+    double of_functions_ = 0;
     bool is_lazy_ = false;
 };
 
@@ -309,6 +313,7 @@ std::optional<Elements> elements_of(const Schedule& s, Stage stage) {
             reads.take(store.value);
         }
         result.operations = reads.operations();
+        result.instructions_of_functions = reads.instructions_of_functions();
         for (const auto& [expr, is_guarded, is_lazy] : reads.found()) {
             const Load& load = *expr.as<Load>();
             add(load.buffer, load.indices, {.buffer = {}, .place = {}, .is_guarded = is_guarded, .is_lazy = is_lazy});

@@ -20,9 +20,10 @@ struct ElementAccess {
 struct Elements {
     std::vector<Expr> loops;  ///< their variables, outermost first
     std::vector<int64_t> extents;
-    std::vector<ElementAccess> accesses;  ///< each once
-    int64_t operations = 0;               ///< nodes of what an element is made of
-    int depth = 0;                        ///< of them below each other
+    std::vector<ElementAccess> accesses;   ///< each once
+    int64_t operations = 0;                ///< nodes of what an element is made of
+    double instructions_of_functions = 0;  ///< of exponentials, say; about so many beside `operations`
+    int depth = 0;                         ///< of them below each other
     int64_t count() const;
 };
 

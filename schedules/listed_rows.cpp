@@ -50,7 +50,8 @@ ListedTiles listed_tiles(const ScatteredSizes& sizes) {
 
 double microseconds_to_list(const ScatteredSizes& sizes) {
     // Instructions of warps: of a term, which each block looks at, and of a list; of an entry, for each row and tile.
-    constexpr double of_a_term = 0.6, of_a_list = 2600, of_an_entry = 3.5;
+    // A block's only list, of few terms, is soon made.
+    constexpr double of_a_term = 0.6, of_a_short_list = 1000, of_a_list = 2600, of_an_entry = 3.5;
     constexpr double each_microsecond = 4.3e5, waits_for_a_list = 1.5, to_launch = 2.5;
     constexpr double entry_in_series = 0.025, term_in_series = 0.35;  // microseconds, one behind the other
     if (sizes.terms < 1 || sizes.rows < 1 || sizes.width < 1) return to_launch;
@@ -62,7 +63,8 @@ double microseconds_to_list(const ScatteredSizes& sizes) {
     const double warps_of_rows = static_cast<double>(sizes.rows * tiles.lanes) / warp;
     const double entries = terms / static_cast<double>(sizes.rows) * static_cast<double>(tiles.rows);
     const double instructions =
-        blocks * (terms * of_a_term + lists * of_a_list) + warps_of_rows * across * entries * of_an_entry;
+        blocks * (terms * of_a_term + (sizes.terms > few_terms ? lists * of_a_list : of_a_short_list)) +
+        warps_of_rows * across * entries * of_an_entry;
     const double in_series = entries * entry_in_series + terms / static_cast<double>(sizes.rows) * term_in_series;
     return instructions / each_microsecond + lists * waits_for_a_list + in_series + to_launch;
 }

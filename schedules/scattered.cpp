@@ -166,24 +166,18 @@ void schedule_fill(Schedule& s, const StageRef& stage, std::source_location wher
 }
 
 ScatteredWay scattered_way(int64_t terms, int64_t rows, int64_t width) {
-    // Instructions of warps: each element compares its row with each term's; or each row looks for its first and last
-    // term, and passes those of other rows between, of terms in any order, which its warp does one behind the other.
-    // Sorting takes at most nine kernels, in which a large GPU issues so many.
-    constexpr double of_a_comparison = 6, of_a_term = 10, of_sorting = 2.5e7;
-    constexpr double most_terms = 2048, most_in_series = 20;
     const double n = static_cast<double>(terms), v = static_cast<double>(rows), w = static_cast<double>(width);
-    const double several = std::min(v, n * n / (2 * std::max(v, 1.0))), warps = w / 128 + 1;
-    const double compared = v * w * n / 32 * of_a_comparison;
-    const double searched = v * n / 32 * of_a_search + several * n / 3 * warps * of_a_term;
-    if (compared <= std::min(searched, of_sorting)) return ScatteredWay::Compared;
-    const bool is_short = several < 0.5 || n / 3 <= most_in_series;
-    if (n <= most_terms && is_short && searched < of_sorting) return ScatteredWay::Searched;
+    // Microseconds. Each element compares its row with each term's, in blocks that begin; terms come one after another.
+    constexpr double of_launch = 2.5, of_a_comparison = 6 / 32.0 / 4.3e5, of_a_block = 1e-3 / 256, in_series = 0.02;
+    const double compared = of_launch + std::max({v * w * n * of_a_comparison, v * w * of_a_block, n * in_series});
     // Rows are stored behind the last kernel that sorts, but while lists are made: what takes less is hidden mostly.
-    constexpr double clearly = 0.9, stored_in_a_microsecond = 1.05e6, not_hidden = 0.4;
+    constexpr double stored_in_a_microsecond = 1.05e6, not_hidden = 0.4, of_doubt = 1;
     const ScatteredSizes sizes{terms, rows, width};
     const double stored = v * w / stored_in_a_microsecond, to_list = microseconds_to_list(sizes);
     const double listed = std::max(to_list, stored) + not_hidden * std::min(to_list, stored);
-    return listed < clearly * (microseconds_to_sort(sizes) + stored) ? ScatteredWay::Listed : ScatteredWay::Sorted;
+    const double sorted = microseconds_to_sort(sizes) + stored;
+    if (compared <= std::min(listed, sorted)) return ScatteredWay::Compared;
+    return listed + of_doubt < sorted ? ScatteredWay::Listed : ScatteredWay::Sorted;
 }
 
 void schedule_scattered_updates(Schedule& s, const Tensor& y, std::source_location where) {
@@ -214,7 +208,7 @@ bool schedule_scattered(Schedule& s, Stage stage, const std::vector<Tensor>& out
     const int64_t width = data.size() > 1 ? as_constant(s.extent(data.back())).value_or(some) : 1;
     for (size_t d = 0; d < std::max<size_t>(data.size(), 2) - 1 && d < data.size(); ++d)
         rows *= as_constant(s.extent(data[d])).value_or(some);
-    static const std::vector<std::string> ways{"compared", "searched", "sorted", "listed", "privatized", "few_rows"};
+    static const std::vector<std::string> ways{"compared", "sorted", "listed", "searched", "privatized", "few_rows"};
     const bool known = data.size() == 2 && as_constant(s.extent(data[0])) && as_constant(s.extent(data[1]));
     const ScatteredSizes sizes{terms, rows, width};
     const bool privatized = may_be_privatized(s, stage) && has_exact_updates(s, stage, outputs);

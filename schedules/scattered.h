@@ -5,10 +5,10 @@
 
 namespace tw::schedules {
 
-/// How a row finds its terms: each element looks at all of them; each row looks for its own in the same kernel; they are
-/// sorted by row before, and each row reduces its own; or blocks of rows list theirs in the same kernel.
-enum class ScatteredWay { Compared, Searched, Sorted, Listed };
-/// What takes the fewest instructions, of rows that are not few (are_few_rows of sorted_terms.h).
+/// How a row finds its terms: each element looks at all of them; they are sorted by row before, and each row reduces its
+/// own; or blocks of rows list theirs in the same kernel. (Tuning also tries rows that look for their own.)
+enum class ScatteredWay { Compared, Sorted, Listed };
+/// What takes the least time, of rows that are not few (are_few_rows of sorted_terms.h).
 ScatteredWay scattered_way(int64_t terms, int64_t rows, int64_t width);
 /// Schedules a reduction whose terms each count for one row, over (rows.., width), by that way, or the one that is
 /// picked; `outputs` are those of the schedule. Whether it did: no other reduction, nor one whose elements compare.

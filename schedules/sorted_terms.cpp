@@ -132,7 +132,7 @@ SortedThreads sorted_threads(const ScatteredSizes& sizes) {
 double microseconds_to_sort(const ScatteredSizes& sizes) {
     // Measured on an H200; of what sort_terms of dsl/ makes of few terms, of small tables, and of others.
     constexpr int64_t few_terms = 1024, few_comparisons = 1 << 22, terms_of_a_block = 256, small_table = 4096;
-    constexpr double of_few = 6, of_small = 9, of_kernels = 20, of_a_term = 2.6e-4, of_a_word = 4.5e-6;
+    constexpr double of_few = 9, of_small = 9, of_kernels = 20, of_a_term = 2.6e-4, of_a_word = 4.5e-6;
     constexpr double of_a_block = 1e-3;  // that begins, of the sums, where it has little to store
     const SortedThreads shape = sorted_threads(sizes);
     const int64_t vectors = sizes.rows * sizes.width / shape.vector;

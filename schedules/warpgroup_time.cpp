@@ -61,6 +61,31 @@ double arrival_share(int64_t line) { return line >= 128 ? 1 : line >= 64 ? 0.736
 /// How many times as long products take that read them: a tile of 208 columns took as long as one of 256.
 double times_by_lines(int64_t line) { return line >= 64 ? 1 : 1.25; }
 
+/// Bytes of a cycle that threads copy into rows that begin at no multiple of 16 bytes, but of `together`: fewer where
+/// they divide by no power of 2.
+double copied_to_odd_rows(int64_t columns, int64_t result_bytes, double together) {
+    const bool shifts = std::has_single_bit(static_cast<uint64_t>(columns));
+    if (result_bytes == 4) return shifts ? 17 : together < 8 ? 9.5 : 15;
+    if (together < 4) return shifts ? 11 : 3.4;
+    return shifts ? 15 : 5.7;
+}
+/// What the way out of a block costs memory beside the result's bytes, in bytes. Pieces of rows that begin at no
+/// multiple of 16 bytes share sectors with those of the next tile, which memory reads to write them, unless both meet
+/// in the cache: so of much that is stored, and of what clusters of rows store. Boxes of 4-byte sums were a sixth
+/// slower than threads that store as much from registers.
+double bytes_of_way_out(const WarpgroupTiles& t, const TensorProductShape& shape) {
+    constexpr double of_a_piece = 583, bytes_of_all_such = 6.5e8, of_boxes = 0.15;
+    const int64_t columns = shape.activation == Activation::SwiGlu ? shape.n / 2 : shape.n,
+                  bytes = bytes_of(shape.result);
+    if (t.split_k > 1 || !t.stage_result) return 0;
+    const double all = as_double(shape.m * columns * std::max<int64_t>(shape.batch, 1) * bytes);
+    if (t.store_boxes) return bytes == 4 ? of_boxes * all : 0;
+    if (columns * bytes % piece_bytes == 0) return 0;
+    const double meeting = t.cluster > 1 ? 1.3 : t.cluster_columns > 1 ? 0.85 : 1;
+    return all * of_a_piece / as_double(result_columns(t, shape) * bytes) * meeting *
+           std::min(1.0, all / bytes_of_all_such);
+}
+
 /// Sums of a cycle that leave a multiprocessor, in bytes: by boxes, from registers, or by threads that copy what rows
 /// have side by side at multiples of their bytes.
 double stored_bytes(const WarpgroupTiles& t, const TensorProductShape& shape, int64_t result_bytes) {
@@ -69,18 +94,18 @@ double stored_bytes(const WarpgroupTiles& t, const TensorProductShape& shape, in
         const int64_t row = t.epilogue_columns > 0 ? line_bytes : result_columns(t, shape) * result_bytes,
                       line = std::gcd(line_bytes, row);
         const double share = line >= 128 ? 1 : line >= 64 ? 0.58 : line >= 32 ? 0.398 : 0.25;
-        return box_bytes * share * (columns * result_bytes % sector_bytes == 0 ? 1 : 0.302);
+        return box_bytes * share * (columns * result_bytes % sector_bytes == 0 ? 1 : 0.302) *
+               (result_bytes == 4 ? 0.7 : 1);
     }
     const double together = as_double(std::gcd(piece_bytes, columns * result_bytes));
     if (!t.stage_result) {
         if (result_bytes < 4) return std::min(6.0, together);
-        return t.split_k == 1 && columns % 2 != 0 ? 3 : 20;
+        if (t.split_k > 1) return 20;
+        const int64_t begins = std::gcd(sector_bytes, columns * result_bytes);  // else four lanes fill no sector
+        return begins >= 32 ? 20 : begins >= 16 ? 10 : begins >= 8 ? 4.3 : 3;
     }
-    if (result_bytes == 4) return 13.9;
-    if (together >= piece_bytes) return 19.9;
-    const int64_t own = result_columns(t, shape);
-    const double share = std::min(1.0, 148 / as_double(own)) * (std::has_single_bit(uint64_t(own)) ? 1 : 0.5);
-    return (1.59 + 1.98 * together) * share;  // wide rows took longer, and such as threads divide by no shift
+    if (result_bytes < 4 && together >= piece_bytes) return 19.9;
+    return together >= piece_bytes ? 13.9 : copied_to_odd_rows(result_columns(t, shape), result_bytes, together);
 }
 
 /// What follows the sums of a tile.
@@ -157,8 +182,9 @@ double bytes_of_all(const TensorProductShape& shape) {
 }  // namespace
 
 int64_t blocks_at_once(const Target& target, int cluster) {
-    const int64_t all = target.multiprocessors,
-                  usable = cluster <= 2 ? all : cluster <= 4 ? all * 120 / 132 : all * 112 / 132;
+    const int64_t all = target.multiprocessors, usable = cluster <= 2   ? all
+                                                         : cluster <= 4 ? all * 120 / 132
+                                                                        : all * 112 / 132;
     return std::max<int64_t>(usable, 1);
 }
 
@@ -198,7 +224,8 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     const bool in_step = grid.rounds == 1 && steps > t.stages;
     const double read = in_step ? read_of(asked, shape) : asked;
     const double cached = (read + grid.blocks * stored) / second_cache_bytes + start;
-    const double memory = (bytes_of_all(shape) + bytes_read_again(t, shape, grid)) / memory_bytes + start;
+    const double memory =
+        (bytes_of_all(shape) + bytes_read_again(t, shape, grid) + bytes_of_way_out(t, shape)) / memory_bytes + start;
     const double cycles = together(busy, arrives, cached, memory) + 3170 + (cluster > 1 ? 707 : 0);
     if (t.split_k == 1) return cycles;
     const double parts = as_double(shape.m * shape.n * std::max<int64_t>(shape.batch, 1) * t.split_k);

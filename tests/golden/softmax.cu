@@ -32,22 +32,20 @@ __device__ inline T infinity() { return (T)__int_as_float(0x7f800000); }
 
 __device__ inline float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 
-/// 2^x to 2.3 ulp.
-__device__ inline float ex2_approx(float x) {
-    float y;
-    asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 /// The other operand if one is NaN; -0 is less than 0.
 __device__ inline float max(float a, float b) { return fmaxf(a, b); }
 
-/// x between two numbers; NaN stays.
-__device__ inline float limited(float x, float low, float high) {
+/// 2^x to 2.3 ulp; 0 instead of subnormal numbers.
+__device__ inline float ex2_approx_ftz(float x) {
     float y;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(low));
-    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(y), "f"(high));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+
+/// 12582913 + floor(x / ln 2 + 126), from 12582913 to 12583166: shifted left by 23, its bits are those of the power of
+/// two that e^x begins with. Of NaN the least one.
+__device__ inline float whole_power(float x) {
+    return __fmaf_rd(__saturatef(__fmaf_rn(x, 0.00570235215f, 0.498023719f)), 253.0f, 12582913.0f);
 }
 }  // namespace tw
 
@@ -55,14 +53,11 @@ __device__ inline float limited(float x, float low, float high) {
 namespace tw {
 __device__ inline float to_f32(bf16 x) { return cvt_f32_bf16(x.bits); }
 
-/// 2^high (1 + low ln 2), where high + low = x / ln 2: what the rounding of that product loses would cost up to 2^7
-/// ulp.
+/// 2^whole 2^part: what the rounding of x / ln 2 loses would cost up to 2^7 ulp.
 __device__ inline float exp(float x) {
-    const float t = limited(x, -110.0f, 90.0f);  // beyond: 0 and infinity
-    const float high = t * 1.44269502f;
-    const float low = fma(t, 1.92596303e-8f, fma(t, 1.44269502f, -high));  // 1 / ln 2 in two parts
-    const float power = ex2_approx(high);
-    return high < 128.0f ? fma(power, low * 0.693147182f, power) : power;
+    const float whole = whole_power(x);
+    const float part = fma(x, 1.92596303e-8f, fma(x, 1.44269502f, 12583039.0f - whole));  // 1 / ln 2 in two parts
+    return ex2_approx_ftz(part) * bits_float(float_bits(whole) << 23);
 }
 }  // namespace tw
 

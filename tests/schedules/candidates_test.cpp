@@ -185,8 +185,8 @@ TEST(Candidates, RefuseWhatTheRuleCannotMake) {
     const Target limits = target("sm_90a");
     const Tensor d = scattered(f32, 100, 50, 8), y = scaled("y", 3, 50);
     EXPECT_ERROR(schedule_with({{"d.terms", "privatized"}}, [&] { return choose_schedule({d}, limits); }),
-                 "d.terms=privatized: that cannot be made here, the rule takes sorted (it offers compared, searched, "
-                 "sorted, listed, privatized, few_rows); pick what the rule can make");
+                 "d.terms=privatized: that cannot be made here, the rule takes sorted (it offers compared, sorted, "
+                 "listed, searched, privatized, few_rows); pick what the rule can make");
     EXPECT_ERROR(schedule_with({{"y.elements", "beside"}}, [&] { return choose_schedule({y}, limits); }),
                  "y.elements=beside: that cannot be made here, the rule takes vectors");
     // How the second product's terms are shared is asked while the first one's tiles are tried.

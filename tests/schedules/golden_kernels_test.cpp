@@ -24,7 +24,7 @@ const GoldenKernel golden_kernels[] = {
     {"layernorm", "layernorm_4096x4096_bf16"},
     {"column_sum", "column_sum_4096x1024_bf16"},
     {"scatter_by_atomics", "embedding_gradient_atomic_50x9x64_bf16"},
-    {"scatter_by_search", "embedding_gradient_50x9x64_bf16"},
+    {"scatter_by_lists", "embedding_gradient_60x500x64_bf16"},
     {"convolution_halo", "convolution_bf16_64x28x30x64_64_3x3_pad1_tilehalo256b32s2t2"},
     {"convolution_per_tap", "convolution_bf16_64x28x28x128_128_3x3_pad1_tile128x128x64w2s4p1t1b64"},
     {"convolution_data_gradient", "convolution_data_gradient_bf16_64x28x28x128_128_3x3_pad1_tile192x128x64w3s4p1t1b64"},

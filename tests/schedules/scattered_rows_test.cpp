@@ -174,11 +174,14 @@ TEST_P(ScatteredRowsOfAnyShape, MayBeEmpty) {
 /// One kernel, whose rows without terms read nothing but indices.
 TEST(ScatteredRows, OfFewTermsAreOneKernel) {
     const Declared y = embedding_gradient(60, 5000, 768, bf16);
-    const Schedule s = choose_schedule(y.outputs, target("sm_90a"));
-    const Program program = build(s);
-    EXPECT_EQ(program.kernels().size(), 1u);
-    EXPECT_THAT(program.cuda(), HasSubstr("tw::store<4>(&gradient["));
-    EXPECT_THAT(s.explain(), HasSubstr("looks for its first and its last term"));
+    for (const char* way : {"searched", "listed"}) {
+        const Schedule s = scheduled(y, target("sm_90a"), way);
+        const Program program = build(s);
+        EXPECT_EQ(program.kernels().size(), 1u);
+        EXPECT_THAT(program.cuda(), HasSubstr("tw::store<4>(&gradient["));
+        EXPECT_THAT(s.explain(), HasSubstr(way == std::string("listed") ? "list their terms"
+                                                                        : "looks for its first and its last term"));
+    }
 }
 
 /// A product that terms read is made once, not again for each row.
@@ -220,10 +223,11 @@ TEST(ScatteredRows, FindTheirTermsByTheFewestInstructions) {
     EXPECT_EQ(scattered_way(3264, 12344, 376), ScatteredWay::Listed);
     EXPECT_EQ(scattered_way(1320, 42304, 1048), ScatteredWay::Listed);  // rows are stored meanwhile: 53 of 71 us
     EXPECT_EQ(scattered_way(20833, 66, 165), ScatteredWay::Sorted);     // 300 terms of a row, one behind the other
-    EXPECT_EQ(scattered_way(120, 30976, 6080), ScatteredWay::Searched);
-    EXPECT_EQ(scattered_way(1, 65536, 65536), ScatteredWay::Searched);
-    EXPECT_EQ(scattered_way(50, 9, 64), ScatteredWay::Searched);
-    EXPECT_EQ(scattered_way(152, 648, 8768), ScatteredWay::Sorted);
+    EXPECT_EQ(scattered_way(120, 30976, 6080), ScatteredWay::Listed);
+    EXPECT_EQ(scattered_way(128, 7296, 862), ScatteredWay::Listed);   // 0.0084 ms, sorted 0.0194
+    EXPECT_EQ(scattered_way(300, 1000, 4096), ScatteredWay::Listed);  // 0.0075 ms, sorted 0.0152
+    EXPECT_EQ(scattered_way(50, 9, 64), ScatteredWay::Compared);
+    EXPECT_EQ(scattered_way(152, 648, 8768), ScatteredWay::Listed);
     EXPECT_EQ(scattered_way(901, 22, 20544), ScatteredWay::Sorted);
     EXPECT_EQ(scattered_way(701, 1 << 19, 64), ScatteredWay::Listed);
     EXPECT_EQ(scattered_way(8192, 50257, 768), ScatteredWay::Listed);

@@ -40,6 +40,14 @@ TEST(WarpgroupTime, IsNearTheMeasuredTime) {
     expect_near_times(all, 300, 1.15, 1.5);
 }
 
+// Results of few terms: from registers, through shared memory, as boxes; into rows that begin anywhere. 1.28 and 1.64
+// where shared sectors cost nothing, and threads copied wide rows slowly whatever they divide by.
+TEST(WarpgroupTime, KnowsHowResultsLeave) {
+    const MeasuredTimes all = read_measured_times("tests/schedules/measured_stores.txt", of_warpgroups);
+    ASSERT_EQ(all.size(), 10u);
+    expect_little_regret(all, 1.06, 1.2);
+}
+
 // Tiles of scaled products lie in one block of columns each: a thread has one scale of b for all of its sums. What was
 // measured is 11 products in some 25 tilings, of which the rule's choice costs 3 %.
 TEST(WarpgroupTime, OfScaledProducts) {
