@@ -5,8 +5,8 @@
 
 namespace tw::schedules {
 
-/// How a row finds its terms: each element looks at all of them; they are sorted by row before, and each row reduces its
-/// own; or blocks of rows list theirs in the same kernel. (Tuning also tries rows that look for their own.)
+/// How a row finds its terms: each element looks at all of them; they are sorted by row before, and each row reduces
+/// its own; or blocks of rows list theirs in the same kernel. (Tuning also tries rows that look for their own.)
 enum class ScatteredWay { Compared, Sorted, Listed };
 /// What takes the least time, of rows that are not few (are_few_rows of sorted_terms.h).
 ScatteredWay scattered_way(int64_t terms, int64_t rows, int64_t width);
