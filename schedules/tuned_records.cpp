@@ -6,7 +6,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "schedules/declared_as.h"
 #include "schedules/tensor_product_names.h"
+#include "schedules/unit_product.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -162,12 +164,32 @@ RecordsInUse::~RecordsInUse() {
     std::erase_if(all_in_use(), [this](const InUse& records) { return records.owner == this; });
 }
 
+namespace {
+
+/// That of the same sums behind which an element takes about as many instructions, whatever these compute.
+const Tuned* find_tuned_with_as_many_behind(TensorProductShape named, double instructions, const Target& target) {
+    constexpr double about = 1.1;
+    for (Activation activation : {Activation::Gelu, Activation::GeluTanh})
+        for (bool add_bias : {false, true}) {
+            named.activation = activation;
+            named.add_bias = add_bias;
+            const Tuned* tuned = find_tuned(named, target);
+            if (!tuned) continue;
+            const double own = instructions_besides_sums(body_of(declare_tensor_product(named).c));
+            if (std::max(own, instructions) <= about * std::min(own, instructions)) return tuned;
+        }
+    return nullptr;
+}
+
+}  // namespace
+
 std::optional<ProductTiling> tuned_tiling(const TensorProductShape& shape, const Target& target) {
-    if (shape.made >= many_instructions_behind) return {};
     TensorProductShape named = shape;
     named.neighbours = 0;
     named.made = 0;
-    const Tuned* tuned = find_tuned(named, target);
+    const Tuned* tuned = shape.made < many_instructions_behind
+                             ? find_tuned(named, target)
+                             : find_tuned_with_as_many_behind(named, shape.made, target);
     return tuned ? parse_tiling(tuned->tiling) : std::nullopt;
 }
 

@@ -55,7 +55,8 @@ public:
     RecordsInUse& operator=(const RecordsInUse&) = delete;
 };
 
-/// The tiling that they tell for exactly this product, if the target is the one that they were measured on.
+/// The tiling that they tell for exactly this product, if the target is the one that they were measured on; where many
+/// instructions follow its sums, that of a product behind which about as many do.
 std::optional<ProductTiling> tuned_tiling(const TensorProductShape& shape, const Target& target);
 /// The same of a pass of a convolution.
 std::optional<ConvolutionTiling> tuned_tiling(const ConvolutionShape& shape, ConvolutionPass pass,

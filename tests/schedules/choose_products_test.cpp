@@ -1,5 +1,6 @@
 // What choose_schedule makes of products that tensor cores can compute: right in every shape and layout, and on the
 // units wherever a tiling is legal.
+#include <functional>
 #include <random>
 
 #include <gmock/gmock.h>
@@ -238,6 +239,27 @@ TEST(ChooseProducts, TakeTheTilingOfTheirRecord) {
     EXPECT_THAT(explained("128x192x64g2s9r"),  // of more stages than there is shared memory for
                 HasSubstr("'c' is not as its record says, by tiling 128x192x64g2s9r, from its record: "));
     EXPECT_THAT(schedules::choose_schedule({c}, target("sm_90a")).explain(), HasSubstr(", by the model of its time"));
+}
+
+/// Whatever is computed behind the sums, by about as many instructions as a record has there.
+TEST(ChooseProducts, TakeTheRecordOfAsManyInstructions) {
+    const Tensor a = input("a", bf16, {512, 128}), b = input("b", bf16, {256, 128}), bias = input("bias", bf16, {256});
+    const Axis k = reduce_axis("k", 128);
+    auto explained = [&](const std::function<Expr(Expr)>& made) {
+        const Tensor c = compute("c", {512, 256}, [&](Expr i, Expr j) {
+            return cast(bf16, made(sum(cast(f32, a(i, k)) * cast(f32, b(j, k)), k) + cast(f32, bias(j))));
+        });
+        const schedules::RecordsInUse in_use({{.kernel = "gemm_bf16_512x256x128_tb_bias_gelu_tanh",
+                                               .tiling = "64x64x64g1s4r",
+                                               .schedule = {},
+                                               .device = "NVIDIA H200",
+                                               .arch = "sm_90a",
+                                               .version = {}}});
+        return schedules::choose_schedule({c}, target("sm_90a")).explain();
+    };
+    EXPECT_THAT(explained([](const Expr& x) { return gelu_tanh(x); }), HasSubstr("64x64x64g1s4r, from its record"));
+    EXPECT_THAT(explained([](const Expr& x) { return gelu(x); }), HasSubstr(", by the model of its time"));
+    EXPECT_THAT(explained([](const Expr& x) { return max(x, 0.0); }), HasSubstr(", by the model of its time"));
 }
 
 /// A product of a matrix with itself has a second tensor of its columns: steps are of the schedule's own tensors.
