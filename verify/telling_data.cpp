@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ops/check.h"
+#include "ops/integer_ranges.h"
 #include "verify/random.h"
 
 namespace tw::fuzz {
@@ -56,13 +57,28 @@ void fill_rows(HostArray& array, uint64_t seed) {
     } while (advance(indices, array.shape));
 }
 
+/// Half of what chooses elements chooses one of the first or the last few: vectors end there in other statements.
+void draw_to_ends(HostArray& array, const IntegerRange& range, uint64_t seed) {
+    constexpr int64_t few = 4;
+    if (array.num_elements() == 0 || range.ascending || range.high - range.low < 4 * few) return;
+    Random random(seed);
+    std::vector<int64_t> indices(array.shape.size(), 0);
+    do {
+        if (random.chance(0.5)) continue;
+        const int64_t from_end = random.below(few);
+        array.set(indices, make_value(array.type, random.chance(0.5) ? range.low + from_end : range.high - from_end));
+    } while (advance(indices, array.shape));
+}
+
 }  // namespace
 
 Bindings telling_bindings(const std::vector<Tensor>& outputs, uint64_t seed) {
     Bindings bindings = random_bindings(outputs, seed);
     uint64_t array_seed = seed * 1000;
+    const auto ranges = integer_ranges(outputs, bindings);
     for (auto& [name, array] : bindings.inputs) {
         ++array_seed;
+        if (const auto range = ranges.find(name); range != ranges.end()) draw_to_ends(array, range->second, array_seed);
         if (!is_float(array.type)) continue;
         if (seed % kKindsOfData == kWholeNumbers) fill_integers(array, -3, 3, array_seed);
         if (seed % kKindsOfData == 2) fill_rows(array, array_seed);
