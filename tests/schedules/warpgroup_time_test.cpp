@@ -40,7 +40,7 @@ TEST(WarpgroupTime, IsNearTheMeasuredTime) {
     expect_near_times(all, 300, 1.15, 1.5);
 }
 
-// Results of few terms: from registers, through shared memory, as boxes; into rows that begin anywhere. 1.28 and 1.64
+// Results of few terms: from registers, through shared memory, as boxes; into rows that begin anywhere. 1.36 and 1.64
 // where shared sectors cost nothing, and threads copied wide rows slowly whatever they divide by.
 TEST(WarpgroupTime, KnowsHowResultsLeave) {
     const MeasuredTimes all = read_measured_times("tests/schedules/measured_stores.txt", of_warpgroups);
