@@ -117,14 +117,24 @@ std::vector<std::pair<Buffer, Buffer>> aliases_among(const ThreadKernel& kernel,
     return result;
 }
 
+/// Whether the pass made nothing anew that verification looks at.
+bool is_unchanged(const ThreadKernel& a, const ThreadKernel& b) {
+    auto are_same = [](const std::vector<Expr>& some, const std::vector<Expr>& others) {
+        return std::ranges::equal(some, others, [](const Expr& x, const Expr& y) { return x.same(y); });
+    };
+    return a.body.same(b.body) && a.arguments == b.arguments && a.written == b.written && a.shared == b.shared &&
+           a.aliases == b.aliases && are_same(a.sizes, b.sizes) && are_same(a.scalars, b.scalars);
+}
+
 TileKernel verified(const char* pass, TileKernel kernel, const LowerOptions& options) {
     verify_tile_ir(kernel, pass);
     if (options.dump) options.dump(pass, kernel.name, to_string(kernel));
     return kernel;
 }
 
-ThreadKernel verified(const char* pass, ThreadKernel kernel, const LowerOptions& options) {
-    verify_thread_ir(kernel);
+ThreadKernel verified(const char* pass, ThreadKernel kernel, const LowerOptions& options,
+                      const ThreadKernel* before = nullptr) {
+    if (!before || !is_unchanged(*before, kernel)) verify_thread_ir(kernel);
     if (options.dump) options.dump(pass, kernel.name, to_string(kernel));
     return kernel;
 }
@@ -161,7 +171,7 @@ LoweredNest lowered(const Tree& tree, const Nest& nest, const Target& target, co
     if (computes_nothing(tidy)) return result;
     ThreadKernel kernel = tidied_to_threads(tree, tidy, target, options, result.notes);
     kernel = verified("make_threads", std::move(kernel), options);
-    for (const ThreadPass& pass : thread_passes) kernel = verified(pass.name, pass.run(kernel), options);
+    for (const ThreadPass& pass : thread_passes) kernel = verified(pass.name, pass.run(kernel), options, &kernel);
     result.notes.insert(result.notes.end(), kernel.notes.begin(), kernel.notes.end());
     verify_signals(kernel);
     result.kernel = std::move(kernel);

@@ -126,7 +126,7 @@ bool wrap_to(Affine& affine, Type type) {
     };
     for (auto& term : affine.terms) wrap(term.second);
     wrap(affine.offset);
-    if (changed) std::erase_if(affine.terms, [](const auto& term) { return term.second == 0; });
+    if (changed) erase_terms(affine, [](const auto& term) { return term.second == 0; });
     return changed;
 }
 

@@ -223,25 +223,25 @@ private:
         struct Dimension {
             Level level;
             int64_t limit;
-            std::string remedy;
         };
         const Target& target = state_.target;
-        std::string wide = fmt::format("bind them to grid.x, which takes {}", target.max_grid_x);
-        for (const Dimension& d :
-             {Dimension{Level::GridX, target.max_grid_x, "leave the inner part of a split serial, or use persistent"},
-              Dimension{Level::GridY, target.max_grid_yz, wide}, Dimension{Level::GridZ, target.max_grid_yz, wide}}) {
+        for (const auto& [level, limit] :
+             {Dimension{Level::GridX, target.max_grid_x}, Dimension{Level::GridY, target.max_grid_yz},
+              Dimension{Level::GridZ, target.max_grid_yz}}) {
             int64_t blocks = 1;
-            std::string names;
+            std::vector<std::string> names;
             for (int id : state_.stages[stage].order) {
-                if (loop(id).level != d.level) continue;
+                if (loop(id).level != level) continue;
                 int64_t extent = bounds_of(loop(id).extent).min.value_or(0);
                 if (__builtin_mul_overflow(blocks, std::max<int64_t>(extent, 1), &blocks))
                     blocks = std::numeric_limits<int64_t>::max();
-                names += fmt::format("{}'{}'", names.empty() ? "" : ", ", loop(id).name);
+                names.push_back("'" + loop(id).name + "'");
             }
-            user_check(blocks <= d.limit || state_.stages[stage].persistent_blocks, where_,
+            user_check(blocks <= limit || state_.stages[stage].persistent_blocks, where_,
                        "'{}': what is bound to {} ({}) has {} iterations, {} at most are possible; {}", name(stage),
-                       to_string(d.level), names, blocks, d.limit, d.remedy);
+                       to_string(level), fmt::join(names, ", "), blocks, limit,
+                       level == Level::GridX ? "leave the inner part of a split serial, or use persistent"
+                                             : fmt::format("bind them to grid.x, which takes {}", target.max_grid_x));
         }
     }
 

@@ -226,7 +226,7 @@ public:
         if (comparison.op == BinaryOp::Less) slack.offset -= 1;
         int64_t step = coefficient(slack, variable_).value_or(0);
         if (step == 0) return;
-        std::erase_if(slack.terms, [&](const auto& term) { return term.first.same(variable_); });
+        erase_terms(slack, [&](const auto& term) { return term.first.same(variable_); });
         auto span = span_of(to_expr(slack), running(slack));
         if (!span || loads(span->lo)) return;
         Expr rest = for_all_ ? span->lo : simplify(span->lo + (span->extent - 1));

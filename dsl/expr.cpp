@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "dsl/deep.h"
+#include "dsl/recent_memory.h"
 #include "dsl/simplifier.h"
 #include "dsl/walk.h"
 #include "support/error.h"
@@ -63,7 +64,7 @@ void refuse_undefined_expr(std::source_location where) {
 // Construction.
 
 Expr make_expr(Type type, ExprNode::Kind kind) {
-    return Expr(std::make_shared<const StoredNode>(type, std::move(kind)));
+    return Expr(std::allocate_shared<StoredNode>(RecentMemory<StoredNode>(), type, std::move(kind)));
 }
 
 int depth_of(const Expr& expr) { return expr.defined() ? stored(expr).depth : 0; }

@@ -150,6 +150,16 @@ int running_loop(Edit& edit, int stage, int along, bool reversed) {
 
 }  // namespace
 
+bool Schedule::terms_vary(const StageRef& stage) const {
+    const StageDefinition& given = state_->stages[(*this)[stage].id].definition;
+    if (!given.reducer || given.reduce_axes.size() != 1) return false;
+    const auto by_length = with_terms_by_length(given);
+    const StageDefinition& definition = by_length ? *by_length : given;
+    const Expr length = definition.reduce_extents.empty() ? definition.reduce_axes[0].as<Variable>()->extent
+                                                          : definition.reduce_extents[0];
+    return std::ranges::any_of(definition.axes, [&](const Expr& axis) { return contains(length, axis); });
+}
+
 Loop Schedule::running(const StageRef& scan, Loop loop, std::source_location where) {
     Edit edit(state_, where);
     State& state = edit.state;

@@ -36,7 +36,7 @@ bool solve(Scattered& terms, const StageDefinition& reduction, const Expr& condi
         int64_t factor = coefficient(difference, axis).value_or(0);
         if ((factor != 1 && factor != -1) || terms.is_solved(axis)) continue;
         Affine rest = difference;
-        std::erase_if(rest.terms, [&](const auto& term) { return term.first.same(axis); });
+        erase_terms(rest, [&](const auto& term) { return term.first.same(axis); });
         Expr value = simplify(factor == 1 ? -to_expr(rest) : to_expr(rest));
         if (!equal(terms.apply(value), value) || !mentions_any(value, reduction.reduce_axes)) continue;
         for (auto& [known, other] : terms.solved) other = simplify(substitute(other, {{axis, value}}));

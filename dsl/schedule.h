@@ -42,6 +42,8 @@ public:
     std::vector<Stage> all_stages() const;
     /// Whether the stage contains a reduction.
     bool reduces(const StageRef& stage) const;
+    /// Whether its elements may reduce different numbers of terms, as those of a scan; running() refuses all others.
+    bool terms_vary(const StageRef& stage) const;
     /// Whether the stage is a reduction whose terms each count for one element, as scatter() needs it.
     bool scatters(const StageRef& stage) const;
     std::string name(const StageRef& stage) const;

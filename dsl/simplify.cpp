@@ -130,7 +130,7 @@ void Simplifier::collect_factors(const Expr& expr, int64_t& constant, std::vecto
 
 namespace {
 
-using Terms = std::vector<std::pair<Expr, int64_t>>;
+using Terms = Affine::Terms;
 
 void erase_pair(Terms& terms, size_t i, size_t j) {
     terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(std::max(i, j)));

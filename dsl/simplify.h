@@ -1,7 +1,10 @@
 // Simplification and integer reasoning over expressions.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <optional>
+
+#include <boost/container/small_vector.hpp>
 
 #include "dsl/expr.h"
 
@@ -34,9 +37,15 @@ std::optional<bool> prove(const Expr& condition);
 /// An integer expression as sum of coefficient * atom + constant, atoms being variables or non-affine parts, in a
 /// canonical order; the difference of two affine forms cancels equal atoms.
 struct Affine {
-    std::vector<std::pair<Expr, int64_t>> terms;  // no zero coefficient, no two structurally equal atoms
+    using Terms = boost::container::small_vector<std::pair<Expr, int64_t>, 3>;
+    Terms terms;  // no zero coefficient, no two structurally equal atoms
     int64_t offset = 0;
 };
+/// Drops the terms, an atom and its coefficient, of which that holds.
+template <class Predicate>
+void erase_terms(Affine& affine, const Predicate& is_one) {
+    affine.terms.erase(std::remove_if(affine.terms.begin(), affine.terms.end(), is_one), affine.terms.end());
+}
 Affine affine_of(const Expr& expr);
 Expr to_expr(const Affine& affine);
 Affine operator+(const Affine& a, const Affine& b);

@@ -1,7 +1,9 @@
 // The graph of a schedule's stages: who reads whom, in which order and kernel they stand.
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <set>
+#include <unordered_map>
 
 #include "dsl/running.h"
 #include "dsl/schedule_state.h"
@@ -58,12 +60,36 @@ bool State::is_result(int stage) const {
 
 namespace {
 
+/// What expressions read. Steps ask it of the same ones again and again: those of this thread's last ones are kept.
+class KnownReads {
+public:
+    using Found = std::shared_ptr<const std::vector<const Read*>>;
+    Found of(const Expr& expr) {
+        const auto known = known_.find(expr.id());
+        if (known != known_.end()) return known->second.reads;
+        std::vector<const Read*> reads;
+        visit(expr, [&](const Expr& e) {
+            if (const Read* read = e.as<Read>()) reads.push_back(read);
+        });
+        constexpr size_t most = 512;
+        if (known_.size() == most) known_.clear();
+        return (known_[expr.id()] = {expr, std::make_shared<const std::vector<const Read*>>(std::move(reads))}).reads;
+    }
+
+private:
+    struct Entry {
+        Expr expr;  // which lives as long as its place in memory is known by it
+        Found reads;
+    };
+    std::unordered_map<const ExprNode*, Entry> known_;
+};
+
 /// Where the stage reads, each once for each of its expressions.
 void visit_reads(const StageDefinition& definition, const std::function<void(const Read& read, bool in_update)>& see) {
     const auto visit_in = [&](const Expr& expr, bool in_update) {
-        visit(expr, [&](const Expr& e) {
-            if (const Read* read = e.as<Read>()) see(*read, in_update);
-        });
+        thread_local KnownReads known;
+        const KnownReads::Found reads = known.of(expr);
+        for (const Read* read : *reads) see(*read, in_update);
     };
     for (const Expr& expr : definition.update) visit_in(expr, true);
     for (const Expr& expr : definition.finish) visit_in(expr, false);

@@ -261,11 +261,12 @@ void detail::check_arity(const std::string& name, size_t rank, size_t parameters
                rank, parameters);
 }
 
-std::vector<std::shared_ptr<const Operation>> operations_of(const std::vector<Tensor>& outputs) {
+std::vector<std::shared_ptr<const Operation>> operations_of(
+    const std::vector<Tensor>& outputs, const std::function<bool(const std::shared_ptr<const Operation>&)>& is_known) {
     std::vector<std::shared_ptr<const Operation>> order;
     std::set<const Operation*> seen;
     std::function<void(const std::shared_ptr<const Operation>&)> add = [&](const auto& operation) {
-        if (!seen.insert(operation.get()).second) return;
+        if ((is_known && is_known(operation)) || !seen.insert(operation.get()).second) return;
         for (const auto& output : operation->outputs) {
             if (!output.body.defined()) continue;
             visit_with_extents(output.body, [&](const Expr& e) {

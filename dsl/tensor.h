@@ -241,8 +241,11 @@ Tensor compute(const std::string& name, const Shape& shape, const F& body,
 Tensor einsum(const std::string& name, const std::string& formula, const std::vector<Tensor>& operands,
               std::source_location where = std::source_location::current());
 
-/// Operations that the outputs need, producers first, inputs included.
-std::vector<std::shared_ptr<const Operation>> operations_of(const std::vector<Tensor>& outputs);
+/// Operations that the outputs need, producers first, inputs included; without those that are known, and what only
+/// these read.
+std::vector<std::shared_ptr<const Operation>> operations_of(
+    const std::vector<Tensor>& outputs,
+    const std::function<bool(const std::shared_ptr<const Operation>&)>& is_known = {});
 /// "c" or, of a tuple's output, its own name or "c.1".
 std::string output_text(const Operation& operation, size_t output);
 /// "c[i, j] = sum_k a[i, k] * b[k, j]", a line an output.

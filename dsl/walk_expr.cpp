@@ -5,6 +5,8 @@
 #include <unordered_set>
 #include <variant>
 
+#include <boost/container/small_vector.hpp>
+
 #include "dsl/deep.h"
 #include "dsl/expr.h"
 #include "dsl/node_table.h"
@@ -105,7 +107,7 @@ Expr substitute(const Expr& root, const Substitution& replacements) {
 namespace {
 
 /// Pairs of nodes that must be equal for others to be.
-using Pairs = std::vector<std::pair<const Expr*, const Expr*>>;
+using Pairs = boost::container::small_vector<std::pair<const Expr*, const Expr*>, 8>;
 
 /// Are two nodes of different identity equal if their children are, which are appended to the list?
 struct EqualNodes {
@@ -186,7 +188,8 @@ bool equal(const Expr& a, const Expr& b) {
     if (!may_be_equal(a, b)) return false;
     constexpr size_t few = 64;  // steps in which shared nodes may be met again
     std::unordered_set<std::pair<const ExprNode*, const ExprNode*>, HashOfPair> known;
-    Pairs open{{&a, &b}};
+    Pairs open;
+    if (!std::visit(EqualNodes{*b, open}, (*a).kind)) return false;
     for (size_t steps = 0; !open.empty(); ++steps) {
         auto [x, y] = open.back();
         open.pop_back();

@@ -73,8 +73,13 @@ int64_t exact_terms(const TensorProductShape& shape) {
 }
 
 int64_t promotion_interval(const WarpgroupTiles& t, const TensorProductShape& shape) {
-    const int64_t most = exact_terms(shape), of_part = divided(divided(shape.k, t.block_k), t.split_k) * t.block_k;
-    return of_part > most ? most : 0;
+    const int64_t most = exact_terms(shape) / t.block_k, steps = divided(divided(shape.k, t.block_k), t.split_k);
+    if (most == 0 || steps <= most) return 0;
+    int64_t each = divided(most, 2);  // smaller parts cost little and lose less, but none is shorter than others
+    auto steps_made = [&](int64_t of_part) { return divided(steps, of_part) * of_part; };
+    for (int64_t longer = each + 1; longer <= most; ++longer)
+        if (steps_made(longer) < steps_made(each)) each = longer;
+    return each * t.block_k;
 }
 
 WarpgroupTiles warpgroup_tiles(const TensorProductShape& shape, const Target& target) {

@@ -12,6 +12,7 @@
 #include "schedules/short_sums.h"
 #include "schedules/strided_terms.h"
 #include "schedules/turned_views.h"
+#include "schedules/whole_rows.h"
 
 namespace tw::schedules {
 
@@ -33,6 +34,7 @@ Redeclared declare_products(const std::vector<Tensor>& outputs, const Target& ta
     take(as_matrices(result.outputs, target, windows));
     take(behind_products(result.outputs, target));
     take(copied_operands(result.outputs, target));
+    take(whole_rows(result.outputs, target));
     take(turned_views(result.outputs));
     return result;
 }

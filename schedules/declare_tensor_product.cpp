@@ -133,21 +133,25 @@ TensorProductShape with_read_transposes(TensorProductShape shape) {
 
 namespace {
 
-/// The product as it reads its operands: where extents are the length of copied rows, whole pieces.
+/// The product as it reads its operands: where extents are the length of copied rows, whole pieces, and whole sectors
+/// where all are copies, of which boxes are loaded faster.
 TensorProductShape as_read(const TensorProductShape& shape) {
     TensorProductShape s = with_read_transposes(shape);
     if (!s.copy_operands) return s;
-    int64_t piece = piece_bytes / bytes_of(s.operand);
-    auto pad = [&](int64_t& extent) { extent = divided(extent, piece) * piece; };
-    if (s.transpose_a) pad(s.m);
-    if (!s.transpose_b) pad(s.n);
-    if (!s.transpose_a || s.transpose_b) pad(s.k);
+    const int64_t piece = piece_bytes / bytes_of(s.operand), sector = sector_bytes / bytes_of(s.operand);
+    auto pad = [&](int64_t& extent, bool all_turn) {
+        extent = rounded_up(extent, all_turn || extent % piece != 0 ? sector : piece);
+    };
+    const bool turns_a = s.transpose_a != shape.transpose_a, turns_b = s.transpose_b != shape.transpose_b;
+    if (s.transpose_a) pad(s.m, turns_a);
+    if (!s.transpose_b) pad(s.n, turns_b);
+    if (!s.transpose_a || s.transpose_b) pad(s.k, (s.transpose_a || turns_a) && (!s.transpose_b || turns_b));
     // Parts of a sum that end with whole tiles have no masks, which tell where the other operand's rows end: a copy it
     // would be, too.
     constexpr int64_t least_tile = 32, tile = 128, few_tiles = 66;  // half a large GPU's multiprocessors
     const bool one_has_rows_of_terms = s.transpose_a == s.transpose_b,
                has_parts = divided(s.m, tile) * divided(s.n, tile) <= few_tiles;
-    if (one_has_rows_of_terms && has_parts && s.k != shape.k && s.k % least_tile == 0) s.k += piece;
+    if (one_has_rows_of_terms && has_parts && s.k != shape.k && s.k % least_tile == 0) s.k += sector;
     return s;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <numeric>
 #include <set>
 #include <unordered_set>
 
@@ -153,6 +154,32 @@ int64_t lines_of(std::vector<int64_t> places, int64_t bytes) {
 }
 static_assert(LineBytes == 1 << 7);
 
+/// What an access reads: a sum of multiples of indices by these, all else node by node.
+class PlaceOfDigits {
+public:
+    PlaceOfDigits(const std::vector<Expr>& loops, const Expr& place) : loops_(loops), place_(place) {
+        const Affine affine = affine_of(place);
+        std::vector<int64_t> factors(loops.size());
+        for (const auto& [atom, factor] : affine.terms) {
+            const auto loop = std::ranges::find_if(loops, [&](const Expr& each) { return each.same(atom); });
+            if (loop == loops.end()) return;
+            factors[static_cast<size_t>(loop - loops.begin())] = factor;
+        }
+        first_ = affine.offset;
+        factors_ = std::move(factors);
+    }
+    int64_t operator()(const std::vector<int64_t>& digits) const {
+        if (factors_.empty()) return At(loops_, digits)(place_);
+        return std::inner_product(digits.begin(), digits.end(), factors_.begin(), first_);
+    }
+
+private:
+    const std::vector<Expr>& loops_;
+    const Expr& place_;
+    int64_t first_ = 0;
+    std::vector<int64_t> factors_;  // of each loop; none: the place is no such sum
+};
+
 /// A warp's places, of `vector` elements a thread.
 class WarpPlaces {
 public:
@@ -160,13 +187,14 @@ public:
         : bytes_(bytes_of(access.buffer->type)), is_lazy_(access.is_lazy) {
         std::vector<int64_t> digits(elements.loops.size());
         const int64_t count = elements.count();
+        const PlaceOfDigits place_of(elements.loops, access.place);
         for (int64_t lane = 0; lane < WarpThreads && first + lane * vector < count; ++lane) {
             std::vector<int64_t>& own = places_.emplace_back();
             for (int64_t element = 0; element < vector; ++element) {
                 int64_t left = std::min(first + lane * vector + element, count - 1);
                 for (size_t l = digits.size(); l-- > 0; left /= elements.extents[l])
                     digits[l] = left % elements.extents[l];
-                own.push_back(At(elements.loops, digits)(access.place));
+                own.push_back(place_of(digits));
             }
         }
     }

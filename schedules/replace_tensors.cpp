@@ -47,9 +47,10 @@ Expr Replacement::in(const Expr& body) {
 }
 
 Tensor Replacement::of(const std::shared_ptr<const Operation>& operation) {
+    if (const auto known = known_.find(operation); known != known_.end()) return known->second;
     // Producers first: chains of any length take no deeper stack.
-    for (const auto& each : operations_of({Tensor(operation, 0)})) {
-        if (known_.count(each)) continue;
+    for (const auto& each :
+         operations_of({Tensor(operation, 0)}, [&](const auto& one) { return known_.contains(one); })) {
         known_[each] = {each, 0};  // reads nothing that is replaced, unless a body says otherwise
         if (each->is_input()) continue;
         const std::vector<Expr> own = bodies_of(*each),

@@ -69,7 +69,7 @@ void spread(Schedule& s, const std::vector<Loop>& others, Loop running, bool sid
 
 std::optional<Loop> scanned_loop(const Schedule& s, Stage stage) {
     const std::vector<Loop> loops = s.all_loops(stage);
-    if (!s.reduces(stage) || loops.size() < 2) return {};
+    if (!s.reduces(stage) || loops.size() < 2 || !s.terms_vary(stage)) return {};
     for (const Loop& loop : loops) {
         if (is_constant(s.extent(loop), 1) || is_constant(s.extent(loop), 0)) continue;
         try {

@@ -9,6 +9,7 @@
 namespace tw::schedules {
 
 constexpr int64_t piece_bytes = 16;   ///< of the widest access
+constexpr int64_t sector_bytes = 32;  ///< of what memory and caches read at once
 constexpr int64_t gated_columns = 8;  ///< side by side; a tensor core's threads share as many
 
 enum class Activation {
@@ -131,7 +132,8 @@ bool may_split_k(const TensorProductShape& shape);
 bool keeps_together(const WarpgroupTiles& tiles, const TensorProductShape& shape);
 /// How many terms a tensor core of Hopper may sum: products of fp8 lose bits in long sums. 0: as many as there are.
 int64_t exact_terms(const TensorProductShape& shape);
-/// What the tiles' parts of k ask for: 0 where each has no more terms than that.
+/// What the tiles' parts of k ask for: 0 where each has no more terms than that, else half of that many, or as many
+/// more as leave the fewest over in the last part, which takes as long as others.
 int64_t promotion_interval(const WarpgroupTiles& tiles, const TensorProductShape& shape);
 /// The same with each way that the result may take out of a block: from registers, through shared memory, from there as
 /// boxes, all columns at once or as many as fill 128 bytes. Stages are left as they are.

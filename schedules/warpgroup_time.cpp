@@ -13,7 +13,7 @@
 namespace tw::schedules {
 namespace {
 
-constexpr int64_t line_bytes = 128, sector_bytes = 32;
+constexpr int64_t line_bytes = 128;
 
 // Of all multiprocessors together, a cycle.
 constexpr double second_cache_bytes = 5040, memory_bytes = 2200, second_cache_holds = 69e6;
@@ -58,6 +58,23 @@ int64_t line_of(int64_t columns, bool along_terms, Type operand) {
 }
 /// What part of a full line's rate they arrive at.
 double arrival_share(int64_t line) { return line >= 128 ? 1 : line >= 64 ? 0.736 : 0.55; }
+/// Cycles in which a multiprocessor asks for so many bytes of an operand's row, box by box, by steps of the product.
+/// Rows that begin in the middle of a sector, and boxes that end behind them, take long: of rows of 48 bytes, 256 for
+/// each tile of 64 x 192, a product took twice as long as of rows of 64 or 128.
+double asking_for_row(int64_t bytes, int64_t step_bytes, bool in_sectors) {
+    const int64_t box = std::min(line_bytes, step_bytes), boxes = bytes / box, rest = bytes % box;
+    if (!in_sectors) return 2.5 * as_double(boxes) + (rest == 0 ? 0 : rest + piece_bytes >= box ? 10 : 14);
+    return (box < line_bytes ? 2.5 : 1) * as_double(boxes) + (rest == 0 ? 0 : rest * 2 % box == 0 ? 1 : 5);
+}
+/// Of all rows of a tile's operands, those along the terms.
+double asking_cycles(const WarpgroupTiles& t, const TensorProductShape& shape) {
+    const double rows = (shape.transpose_a ? 0 : as_double(t.block_m) / t.cluster_columns) +
+                        (shape.transpose_b ? as_double(t.block_n) / t.cluster : 0);
+    const int64_t step = t.block_k * bytes_of(shape.operand),
+                  all = rounded_up(shape.k * bytes_of(shape.operand), shape.copy_operands ? sector_bytes : piece_bytes),
+                  part = t.split_k == 1 ? all : divided(divided(all, step), t.split_k) * step;
+    return rows * asking_for_row(part, step, all % sector_bytes == 0);
+}
 /// How many times as long products take that read them: a tile of 208 columns took as long as one of 256.
 double times_by_lines(int64_t line) { return line >= 64 ? 1 : 1.25; }
 
@@ -206,6 +223,8 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     double multiply = times_by_lines(std::min(line_of_a, line_of_b)) * area * row / 2 /
                       (multiplications * std::max(share_of(t), 0.05));
     if (cluster > 1) multiply = multiply * (cluster > 2 ? 1.03 : 1) + 31.2 * steps;
+    if (t.store_boxes && (shape.block_scales || t.promotion_interval > 0) && grid.rounds > 1)
+        multiply *= 1.04;  // 30 pairs of tilings, of blocks with several tiles
     if (cluster > 1 && shape.block_scales) multiply += 200 * steps;  // blocks end each step, and wait for each other
     const double latency = 1210 + (cluster > 1 ? 397 : 0) + (cluster > 2 ? 86.3 : 0);
     const double sums = together(multiply, steps * latency / (t.stages - 0.458));
@@ -218,6 +237,7 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     const double left = as_double(t.block_m) * row / arrival_share(line_of_a),
                  right = as_double(t.block_n) * row / arrival_share(line_of_b);
     const double arrives = grid.rounds * (left + right) / arriving_bytes + start;
+    const double asks = grid.rounds * asking_cycles(t, shape) + start;
     const double stored =
         area * as_double(result_bytes) * (!t.stage_result && result_bytes < 4 ? 2 : 1);  // half sectors
     const double asked = grid.blocks * (left / t.cluster_columns + right / t.cluster);
@@ -226,7 +246,7 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     const double cached = (read + grid.blocks * stored) / second_cache_bytes + start;
     const double memory =
         (bytes_of_all(shape) + bytes_read_again(t, shape, grid) + bytes_of_way_out(t, shape)) / memory_bytes + start;
-    const double cycles = together(busy, arrives, cached, memory) + 3170 + (cluster > 1 ? 707 : 0);
+    const double cycles = together(busy, arrives, asks, cached, memory) + 3170 + (cluster > 1 ? 707 : 0);
     if (t.split_k == 1) return cycles;
     const double parts = as_double(shape.m * shape.n * std::max<int64_t>(shape.batch, 1) * t.split_k);
     return cycles + 2740 + added_cycles(parts);  // by a second kernel

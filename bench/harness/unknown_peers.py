@@ -67,6 +67,10 @@ def lstm_cell(t):
     return (torch.sigmoid(leaves) * torch.tanh(cell)).to(t["h"].dtype), cell
 
 
+def odd_product(t):
+    return torch.relu(t["a"] @ t["b"].t() + t["bias"])
+
+
 def gram_matrix(t):
     return wide(t["a"] @ t["a"].t())
 
@@ -207,9 +211,9 @@ def of(formula, eager=None):
 
 
 PLAIN = (shortest_paths, similarity_matrix, four_bit_product, block_sparse_product, lstm_cell, mean_within,
-         mean_without_extremes, cosines, log_sum_exp_pooling, four_diffusion_steps, gram_matrix, eight_bit_product,
-         gathered_product, gathered_experts, few_rows_each, mixed_channels, softmax_between, means_between,
-         symmetric_part)
+         mean_without_extremes, cosines, log_sum_exp_pooling, four_diffusion_steps, odd_product, gram_matrix,
+         eight_bit_product, gathered_product, gathered_experts, few_rows_each, mixed_channels, softmax_between,
+         means_between, symmetric_part)
 
 
 def of_rounded_pairs(formula):

@@ -85,7 +85,7 @@ private:
 
     static Expr without(const Affine& affine, const Expr& atom) {
         Affine rest = affine;
-        std::erase_if(rest.terms, [&](const auto& term) { return term.first.same(atom); });
+        erase_terms(rest, [&](const auto& term) { return term.first.same(atom); });
         return to_expr(rest);
     }
 

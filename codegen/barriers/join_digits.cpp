@@ -80,7 +80,7 @@ std::optional<Digits> digits_of(const Affine& index, const Digit& top) {
         found.digits.push_back(*next);
     }
     found.rest.offset %= top.factor;
-    std::erase_if(found.rest.terms, [&](const auto& term) {
+    erase_terms(found.rest, [&](const auto& term) {
         if (is_whole(term.first, term.second, top)) return true;
         return std::ranges::any_of(found.digits, [&](const Digit& digit) { return digit.atom.same(term.first); });
     });

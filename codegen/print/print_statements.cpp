@@ -138,7 +138,7 @@ private:
         Affine affine = affine_of(let->value);
         int64_t step = coefficient(affine, loop.variable).value_or(0);
         if (step <= 0 || loop.ends_at > largest - step) return {};
-        std::erase_if(affine.terms, [&](const auto& term) { return term.first.same(loop.variable); });
+        erase_terms(affine, [&](const auto& term) { return term.first.same(loop.variable); });
         Walk walk{let, step, to_expr(affine), block_of({stmts.begin() + 1, stmts.end()}), false};
         visit(walk.rest, [&](const ThreadStmt& stmt) {
             for (const Expr& expr : expressions(stmt)) walk.counts = walk.counts || contains(expr, loop.variable);

@@ -26,6 +26,7 @@ public:
     ThreadStmt() = default;
     explicit ThreadStmt(std::shared_ptr<const ThreadNode> node) : node_(std::move(node)) {}
     bool defined() const { return node_ != nullptr; }
+    bool same(const ThreadStmt& other) const { return node_ == other.node_; }
     const ThreadNode& operator*() const { return *node_; }
     template <class T>
     const T* as() const;

@@ -147,7 +147,7 @@ private:
                 return part.first >= 0 && contains(condition(part.first), loop.variable);
             });
             if (*own == 0 && !decides) continue;
-            std::erase_if(base.terms, [&](const auto& term) { return term.first.same(loop.variable); });
+            erase_terms(base, [&](const auto& term) { return term.first.same(loop.variable); });
             if (*own != 0) behind.terms.push_back({loop.variable, *own});
             steps.push_back({loop.variable, loop.extent, *own});
             iterations *= loop.extent;

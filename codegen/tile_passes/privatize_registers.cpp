@@ -117,7 +117,7 @@ private:
             if (!factor || *factor == 0) return;
             result.parts.push_back(
                 {place, stride, extent, *factor, place != thread_place || is_fixed(buffer, variable)});
-            std::erase_if(affine.terms, [&](const auto& term) { return term.first.same(variable); });
+            erase_terms(affine, [&](const auto& term) { return term.first.same(variable); });
         };
         for (const ThreadCoordinate& coordinate : kernel_.thread_coordinates)
             take(coordinate.variable, thread_place, coordinate.stride, coordinate.extent);

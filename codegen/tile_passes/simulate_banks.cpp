@@ -1,8 +1,6 @@
 #include "codegen/tile_passes/simulate_banks.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 
 #include "dsl/integers.h"
 #include "dsl/simplify.h"
@@ -37,14 +35,15 @@ namespace {
 
 /// Lanes begin..end-1 at once: the bank that is asked for most different words decides.
 int conflicts(const std::vector<int64_t>& starts, int64_t bytes, size_t begin, size_t end, const Target& target) {
-    std::set<int64_t> words;
+    std::vector<int64_t> words;
     for (size_t lane = begin; lane < std::min(end, starts.size()); ++lane)
-        for (int64_t word = starts[lane] / 4; word <= (starts[lane] + bytes - 1) / 4; ++word) words.insert(word);
-    std::map<int64_t, int> in_bank;
-    for (int64_t word : words) ++in_bank[word % target.shared_banks];
-    int most = 0;
-    for (const auto& [bank, count] : in_bank) most = std::max(most, count);
-    return most;
+        for (int64_t word = starts[lane] / 4; word <= (starts[lane] + bytes - 1) / 4; ++word) words.push_back(word);
+    std::ranges::sort(words);
+    words.erase(std::unique(words.begin(), words.end()), words.end());
+    const int64_t banks = target.shared_banks;
+    std::vector<int> in_bank(static_cast<size_t>(banks));
+    for (const int64_t word : words) ++in_bank[static_cast<size_t>((word % banks + banks) % banks)];
+    return *std::ranges::max_element(in_bank);
 }
 
 /// Each lane of begin..end-1 reads what its neighbour reads, or the one after that.
@@ -111,7 +110,7 @@ struct AccessFinder {
             auto is_in = [&](const Expr& index) { return contains(index, loop.variable); };
             const bool used = std::ranges::any_of(indices, is_in), unrolled = loop.execution != Execution::Serial,
                        fills = std::ranges::any_of(
-                           op.stores, [&](const StoreTo& store) { return std::ranges::any_of(store.indices, is_in); });
+                           op.stores, [&](const StoreTo&store) { return std::ranges::any_of(store.indices, is_in); });
             if (unrolled && fills) access.results *= as_constant(loop.extent).value_or(1);
             // What an unrolled loop does not change is read once, into registers.
             if (used || !unrolled) access.times *= static_cast<double>(as_constant(loop.extent).value_or(1));

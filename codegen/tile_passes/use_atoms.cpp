@@ -366,7 +366,7 @@ private:
                         k && *k >= 0 && !k_tile_ ? "stage it"
                                                  : "its terms are not in the loop's order; stage it As::Matrix, or "
                                                    "have it declared so");
-        std::erase_if(affine.terms, [&](const auto& term) {
+        erase_terms(affine, [&](const auto& term) {
             return term.first.same(side.part.variable) || term.first.same(digit) ||
                    (group && term.first.same(kernel_.fragment_warp)) || term.first.same(k_.variable) ||
                    (k_tile_ && term.first.same(k_tile_->variable)) ||

@@ -1,4 +1,8 @@
 // Expressions are graphs, which may be deep: nodes are walked once, and on a stack that has room for them.
+#include <thread>
+
+#include <fmt/format.h>
+
 #include "dsl/deep.h"
 #include "dsl/evaluate.h"
 #include "dsl/interpret.h"
@@ -77,6 +81,32 @@ TEST(DeepExpressions, AreDroppedWithoutRecursion) {
     Tensor x = input("x", f32, {4}), y = x;
     grown(scalar("x", f32), 1000000, [](const Expr& e) { return e + 1; });
     for (int n = 0; n < 100000; ++n) y = compute("y", {4}, [&](Expr i) { return y(i); });
+}
+
+// Memory of nodes is taken again: by the thread that gave them back, whichever made them, and as long as it lives.
+TEST(Expressions, LiveInMemoryThatIsTakenAgain) {
+    auto sums = [](int64_t first) {
+        std::vector<Expr> made;
+        for (int64_t k = 0; k < 10000; ++k) made.push_back(index_variable("i", 0, 10) + (first + k));
+        return made;
+    };
+    auto expect_whole = [](const std::vector<Expr>& made, int64_t first) {
+        for (size_t k = 0; k < made.size(); ++k)
+            ASSERT_EQ(to_string(made[k]), fmt::format("i + {}", first + static_cast<int64_t>(k)));
+    };
+    std::vector<Expr> here = sums(1), there;
+    std::thread([&] {
+        there = sums(20000);
+        here.clear();  // what another thread made
+        const std::vector<Expr> again = sums(40000);
+        expect_whole(again, 40000);
+    }).join();
+    expect_whole(there, 20000);  // whose thread is gone
+    here = sums(60000);
+    there.clear();
+    there = sums(80000);
+    expect_whole(here, 60000);
+    expect_whole(there, 80000);
 }
 
 TEST(DeepExpressions, AreRefusedBeyondTheLimit) {

@@ -39,6 +39,10 @@ TEST(Tensor, ListsOperationsProducersFirst) {
     ASSERT_EQ(operations.size(), 3u);
     EXPECT_EQ(operations[0]->name, "x");
     EXPECT_EQ(operations[2]->name, "z");
+    const auto rest = operations_of({z}, [&](const auto& one) { return one == y.operation(); });
+    ASSERT_EQ(rest.size(), 2u);  // x, which z reads, too
+    EXPECT_EQ(rest[0]->name, "x");
+    EXPECT_TRUE(operations_of({z}, [&](const auto& one) { return one == z.operation(); }).empty());
 }
 
 TEST(TensorErrors, Reads) {

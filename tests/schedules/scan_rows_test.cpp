@@ -72,6 +72,38 @@ TEST_P(ScanRows, LongRowsAndColumnsInParts) {
     }
 }
 
+// What choose_schedule asks first: where a loop can run, terms vary, and where none vary, no loop is tried.
+TEST(ScansOf, TermsThatVary) {
+    const Tensor x = input("x", f32, {6, 40}), y = input("y", f32, {40, 40});
+    const Axis j = reduce_axis("j", 40), k = reduce_axis("k", 40);
+    auto made = [&](const std::function<Expr(Expr, Expr)>& element) { return compute("z", {6, 40}, element); };
+    const std::vector<std::pair<Tensor, bool>> declared{
+        {made([&](Expr r, Expr c) { return scan(sum, x(r, j), j, c); }), true},
+        {made([&](Expr r, Expr c) { return scan(sum, x(r, j), j, c, {.exclusive = true, .reverse = true}); }), true},
+        {made([&](Expr r, Expr c) { return sum(select(j <= c, x(r, j), 0.0), j); }), true},
+        {made([&](Expr r, Expr c) { return sum(select(j >= c, x(r, j), 0.0), j); }), true},
+        {made([&](Expr r, Expr c) { return sum(x(r, j) * y(j, c), j); }), false},
+        {made([&](Expr r, Expr c) { return sum(select(j <= 7, x(r, j), 0.0) * y(j, c), j); }), false},
+        {made([&](Expr r, Expr c) {
+             return sum(x(r, j) * y(k, c), {j, k});
+         }),
+         false},
+        {made([&](Expr r, Expr c) { return x(r, c) + y(r, c); }), false}};
+    for (const auto& [z, vary] : declared) {
+        const Schedule s({z}, target("sm_90a"));
+        SCOPED_TRACE(to_string(*z.operation()));
+        EXPECT_EQ(s.terms_vary(z), vary);
+        bool runs = false;
+        for (const Loop& loop : s.data_loops(z)) try {
+                Schedule trial = s;
+                trial.running(z, loop);
+                runs = true;
+            } catch (const Error&) {
+            }
+        EXPECT_EQ(runs, vary);
+    }
+}
+
 TEST_P(ScanRows, AVector) {
     Tensor x = input("x", i32, {1000});
     Axis j = reduce_axis("j", 1000);

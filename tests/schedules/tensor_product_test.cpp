@@ -62,6 +62,44 @@ TEST(TensorProduct, SumsThatBlocksCannotShareAreNotSplit) {
         }
 }
 
+// Rows of copies, where all rows along an extent are, are whole sectors: boxes of others are loaded slowly.
+TEST(TensorProduct, CopiedRowsAreWholeSectors) {
+    const unsigned seed = std::random_device{}();
+    SCOPED_TRACE(seed);
+    fuzz::Random random(seed);
+    int64_t copies = 0, shared = 0;
+    for (int round = 0; round < 200; ++round) {
+        TensorProductShape shape{.m = random.between(1, 500),
+                                 .n = random.between(1, 500),
+                                 .k = random.between(1, 500),
+                                 .operand = random.pick(std::vector<Type>{bf16, f16, tf32, i8, e4m3}),
+                                 .transpose_a = random.chance(0.5),
+                                 .transpose_b = random.chance(0.5),
+                                 .copy_operands = true};
+        SCOPED_TRACE(fmt::format("{} x {} x {} of {}", shape.m, shape.n, shape.k, name_of(shape.operand)));
+        const TensorProduct product = declare_tensor_product(shape);
+        auto bytes_of_row = [&](const Tensor& matrix) {
+            return require_constant(matrix.shape().back()) * bytes_of(matrix.type());
+        };
+        const TensorProductShape read = with_read_transposes(shape);
+        const bool both_along_terms = !read.transpose_a && read.transpose_b;
+        for (const auto& [own, as_read, other, other_as_read] :
+             {std::tuple(product.a, product.left, product.b, product.right),
+              std::tuple(product.b, product.right, product.a, product.left)}) {
+            EXPECT_EQ(bytes_of_row(as_read) % piece_bytes, 0);
+            if (own.same(as_read) || bytes_of_row(own) == bytes_of_row(as_read))
+                continue;  // or has rows below the last
+            ++copies;
+            if (both_along_terms && other.same(other_as_read))
+                ++shared;  // whose rows are as long as those, where they lie
+            else
+                EXPECT_EQ(bytes_of_row(as_read) % sector_bytes, 0);
+        }
+    }
+    EXPECT_GT(copies, 100);
+    EXPECT_GT(shared, 0);
+}
+
 // No sum of fp8 in the unit is longer than it is exact: not of small sides, not in parts, in no tiling that is tried.
 TEST(TensorProduct, SumsOfFp8AreExact) {
     constexpr int64_t most = 1024;
@@ -84,6 +122,13 @@ TEST(TensorProduct, SumsOfFp8AreExact) {
             const int64_t together = tiles->promotion_interval ? tiles->promotion_interval : std::min(of_part, shape.k);
             EXPECT_LE(together, most) << fmt::format("{} x {} x {}: {}", shape.m, shape.n, shape.k,
                                                      tiling_text(tiling));
+            if (const int64_t own = tiles->promotion_interval / tiles->block_k; own > 0) {
+                auto steps_made = [&](int64_t each) { return (steps + each - 1) / each * each; };
+                EXPECT_EQ(tiles->split_k, 1);
+                EXPECT_GE(2 * tiles->promotion_interval, most);
+                for (int64_t other = most / 2 / tiles->block_k; other <= most / tiles->block_k; ++other)
+                    EXPECT_LE(steps_made(own), steps_made(other)) << tiling_text(tiling);
+            }
             promoted += tiles->promotion_interval > 0;
             parts += tiles->split_k > 1 && shape.k > most;
         }

@@ -48,6 +48,14 @@ TEST(WarpgroupTime, KnowsHowResultsLeave) {
     expect_little_regret(all, 1.06, 1.2);
 }
 
+// Rows of operands that begin in the middle of sectors are asked for slowly, and those of a box that end before it:
+// half of these within 1.3, and one in ten beyond 1.9, where they cost no more than their bytes.
+TEST(WarpgroupTime, KnowsHowShortRowsAreAskedFor) {
+    const MeasuredTimes all = read_measured_times("tests/schedules/measured_short_rows.txt", of_warpgroups);
+    ASSERT_GT(all.size(), 25u);
+    expect_near_times(all, 110, 1.15, 1.35);
+}
+
 // Tiles of scaled products lie in one block of columns each: a thread has one scale of b for all of its sums. What was
 // measured is 11 products in some 25 tilings, of which the rule's choice costs 3 %.
 TEST(WarpgroupTime, OfScaledProducts) {

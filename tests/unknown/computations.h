@@ -33,6 +33,8 @@ std::vector<Tensor> lstm_cell(int64_t batch, int64_t inputs, int64_t hidden);
 
 // Products of what lies, or is made, in other ways, and columns among rows.
 
+/// relu of a[m, k] times b[n, k] transposed and a bias, bf16, for extents that no access divides
+std::vector<Tensor> odd_product(int64_t m, int64_t n, int64_t k);
 /// a[rows, columns] times its transpose, bf16
 std::vector<Tensor> gram_matrix(int64_t rows, int64_t columns);
 /// The same of the channels of images [n, c, h, w], over their pixels

@@ -41,6 +41,7 @@ const std::vector<Case> cases = {
     {"block_sparse_product",
      [](Draw& d) { return block_sparse_product(d(1, 3), d(1, 3), d(1, 2, 16), 128, d(2, 9, 8)); }},
     {"lstm_cell", [](Draw& d) { return lstm_cell(d(16, 40), d(2, 6, 8), d(2, 4, 8)); }},
+    {"odd_product", [](Draw& d) { return odd_product(d(16, 90), d(16, 90), d(16, 90)); }},
     {"gram_matrix", [](Draw& d) { return gram_matrix(d(16, 90), d(2, 8, 8)); }},
     {"gram_of_channels", [](Draw& d) { return gram_of_channels(d(1, 2), d(16, 70), d(2, 6), d(1, 3, 8)); }},
     {"covariance", [](Draw& d) { return covariance(d(16, 700), d(16, 90)); }},

@@ -8,6 +8,14 @@ Expr wide(const Expr& e) { return cast(f32, e); }
 
 }  // namespace
 
+std::vector<Tensor> odd_product(int64_t m, int64_t n, int64_t k) {
+    Tensor a = input("a", bf16, {m, k}), b = input("b", bf16, {n, k}), bias = input("bias", bf16, {n});
+    Axis t = reduce_axis("t", k);
+    return {compute("c", {m, n}, [&](Expr i, Expr j) {
+        return cast(bf16, max(sum(wide(a(i, t)) * wide(b(j, t)), t) + wide(bias(j)), 0.0));
+    })};
+}
+
 std::vector<Tensor> gram_matrix(int64_t rows, int64_t columns) {
     Tensor a = input("a", bf16, {rows, columns});
     Axis k = reduce_axis("k", columns);

@@ -28,6 +28,8 @@ TW_UNKNOWN_KERNEL("unknown_four_bit_product_2048x4096x4096x128", unknown::four_b
 TW_UNKNOWN_KERNEL("unknown_block_sparse_product_128x16x64x8192x1024",
                   unknown::block_sparse_product(128, 16, 64, 8192, 1024), 2.0 * 128 * 16 * 64 * 64 * 1024);
 TW_UNKNOWN_KERNEL("unknown_lstm_cell_4096x1024x1024", unknown::lstm_cell(4096, 1024, 1024), 2.0 * 4096 * 4096 * 2048);
+TW_UNKNOWN_KERNEL("unknown_odd_product_4000x3001x1001", unknown::odd_product(4000, 3001, 1001),
+                  2.0 * 4000 * 3001 * 1001);
 TW_UNKNOWN_KERNEL("unknown_gram_matrix_4096x1024", unknown::gram_matrix(4096, 1024), 2.0 * 4096 * 4096 * 1024);
 TW_UNKNOWN_KERNEL("unknown_gram_of_channels_16x128x64x64", unknown::gram_of_channels(16, 128, 64, 64),
                   2.0 * 16 * 128 * 128 * 64 * 64);
