@@ -221,18 +221,59 @@ __device__ inline long long to_i64(double x) { return x != x ? 0 : __double2ll_r
 
 //: to_i64 common needs to_i64_f32 to_i64_f64
 
-//: to_i8 common needs to_i32
-template <class Float>
-__device__ inline signed char to_i8(Float x) {
-    const int whole = to_i32(x);
+//: round_to_i32
+/// To the nearest integer, of two to the even one, saturating, NaN to 0: one conversion for round()'s and to_i32()'s.
+__device__ inline int round_to_i32(float x) { return __float2int_rn(x); }
+
+//: as_i8 common
+/// The nearest number that the type has.
+__device__ inline signed char as_i8(int whole) {
     return (signed char)(whole < -128 ? -128 : whole > 127 ? 127 : whole);
 }
 
-//: to_u8 common needs to_i32
+//: as_u8 common
+__device__ inline unsigned char as_u8(int whole) { return (unsigned char)(whole < 0 ? 0 : whole > 255 ? 255 : whole); }
+
+//: to_i8 common needs to_i32 as_i8
 template <class Float>
-__device__ inline unsigned char to_u8(Float x) {
-    const int whole = to_i32(x);
-    return (unsigned char)(whole < 0 ? 0 : whole > 255 ? 255 : whole);
+__device__ inline signed char to_i8(Float x) { return as_i8(to_i32(x)); }
+
+//: to_u8 common needs to_i32 as_u8
+template <class Float>
+__device__ inline unsigned char to_u8(Float x) { return as_u8(to_i32(x)); }
+
+//: round_to_i8 common needs round_to_i32 as_i8
+__device__ inline signed char round_to_i8(float x) { return as_i8(round_to_i32(x)); }
+
+//: round_to_u8 common needs round_to_i32 as_u8
+__device__ inline unsigned char round_to_u8(float x) { return as_u8(round_to_i32(x)); }
+
+//: narrow_pair_i8 common needs round_to_i8
+/// round_to_i8 of two neighbours: a single instruction, as compilers know it.
+__device__ inline void narrow_pair(signed char* to, const float* from) {
+#if __CUDA_ARCH__ >= 720
+    const int first = __float2int_rn(from[0]), second = __float2int_rn(from[1]);
+    unsigned pair;
+    asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, 0;" : "=r"(pair) : "r"(second), "r"(first));
+    const unsigned short two = (unsigned short)pair;
+    memcpy(to, &two, 2);
+#else
+    to[0] = round_to_i8(from[0]), to[1] = round_to_i8(from[1]);
+#endif
+}
+
+//: narrow_pair_u8 common needs round_to_u8
+/// round_to_u8 of two neighbours.
+__device__ inline void narrow_pair(unsigned char* to, const float* from) {
+#if __CUDA_ARCH__ >= 720
+    const int first = __float2int_rn(from[0]), second = __float2int_rn(from[1]);
+    unsigned pair;
+    asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, 0;" : "=r"(pair) : "r"(second), "r"(first));
+    const unsigned short two = (unsigned short)pair;
+    memcpy(to, &two, 2);
+#else
+    to[0] = round_to_u8(from[0]), to[1] = round_to_u8(from[1]);
+#endif
 }
 
 //: bit_cast common

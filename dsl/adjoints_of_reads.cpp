@@ -63,7 +63,8 @@ Adjoint negated(const Adjoint& adjoint) {
     return inside(adjoint, [](const Expr& a) { return -a; });
 }
 
-constexpr double ln2 = 0.69314718055994530942, two_over_sqrt_pi = 1.12837916709551257390;
+constexpr double ln2 = 0.69314718055994530942, two_over_sqrt_pi = 1.12837916709551257390,
+                 reciprocal_sqrt_2_pi = 0.39894228040143267794;
 
 /// The operand's adjoint from the result's adjoint, operand x and result y.
 Adjoint through_unary(UnaryOp op, const Adjoint& adjoint, const Expr& x, const Expr& y) {
@@ -81,8 +82,8 @@ Adjoint through_unary(UnaryOp op, const Adjoint& adjoint, const Expr& x, const E
         case UnaryOp::Tanh:
         case UnaryOp::TanhApprox: return times(adjoint, 1 - y * y);
         case UnaryOp::Erf:
-        case UnaryOp::ErfUnbranched:
-        case UnaryOp::OnePlusErf: return times(adjoint, exp(-(x * x)) * two_over_sqrt_pi);
+        case UnaryOp::ErfUnbranched: return times(adjoint, exp(-(x * x)) * two_over_sqrt_pi);
+        case UnaryOp::NormalCdf: return times(adjoint, exp(x * x * -0.5) * reciprocal_sqrt_2_pi);
         case UnaryOp::Sigmoid: return times(adjoint, y * (1 - y));
         case UnaryOp::Logistic2: return times(adjoint, y * (y - 1) * ln2);
         case UnaryOp::Not:

@@ -124,7 +124,7 @@ private:
             case UnaryOp::TanhApprox: return transcendental(Op::TanhD, a, type);
             case UnaryOp::Erf:
             case UnaryOp::ErfUnbranched: return transcendental(Op::ErfD, a, type);
-            case UnaryOp::OnePlusErf: return transcendental(Op::OnePlusErfD, a, type);
+            case UnaryOp::NormalCdf: return transcendental(Op::NormalCdfD, a, type);
             case UnaryOp::Sigmoid: return transcendental(Op::SigmoidD, a, type);
             case UnaryOp::Logistic2: return transcendental(Op::Logistic2D, a, type);
             case UnaryOp::Not: break;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numbers>
 #include <utility>
 
 #include "dsl/integers.h"
@@ -246,7 +247,7 @@ Register CompiledExpr::run_register(const std::vector<Register>& slots) const {
             case Op::Log2D: D(result) = std::log2(D(a)); break;
             case Op::TanhD: D(result) = std::tanh(D(a)); break;
             case Op::ErfD: D(result) = std::erf(D(a)); break;
-            case Op::OnePlusErfD: D(result) = std::erfc(-D(a)); break;
+            case Op::NormalCdfD: D(result) = 0.5 * std::erfc(D(a) * -std::numbers::sqrt2 / 2); break;
             case Op::SigmoidD: D(result) = 1 / (1 + std::exp(-D(a))); break;
             case Op::Logistic2D: D(result) = 1 / (1 + std::exp2(D(a))); break;
 

@@ -71,7 +71,7 @@ enum class UnaryOp {
     Sigmoid,
     // What passes make of these for the GPU, of f32.
     ErfUnbranched,   ///< the same bit for bit, without a branch
-    OnePlusErf,      ///< 1 + erf(x), to the error of that sum
+    NormalCdf,       ///< (1 + erf(x / sqrt(2))) / 2, to the error of that sum
     ExpNonpositive,  ///< exp(x), x being no more than 0; 0 in the place of subnormal numbers
     Logistic2        ///< 1 / (1 + 2^x)
 };

@@ -58,8 +58,8 @@ private:
             case UnaryOp::Erf:
             case UnaryOp::ErfUnbranched:
             case UnaryOp::Sigmoid:
+            case UnaryOp::NormalCdf:
             case UnaryOp::Logistic2: return 1;
-            case UnaryOp::OnePlusErf: return 2;
             default: return unknown;
         }
     }

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <type_traits>
 
 #include "dsl/expr.h"
@@ -13,6 +14,9 @@ namespace tw {
 inline bool is_comparison(BinaryOp op) { return op >= BinaryOp::Less && op <= BinaryOp::NotEqual; }
 inline bool is_lazy(BinaryOp op) { return op == BinaryOp::And || op == BinaryOp::Or; }
 inline bool divides(BinaryOp op) { return op == BinaryOp::Div || op == BinaryOp::Mod; }
+
+/// That a number drawn from the normal distribution of variance 1 is less than x.
+inline double normal_cdf(double x) { return 0.5 * std::erfc(x * -std::numbers::sqrt2 / 2); }
 
 /// One operation in float64. Rsqrt is two that are each rounded elsewhere; here it is one.
 inline double apply_plainly(UnaryOp op, double a) {
@@ -35,7 +39,7 @@ inline double apply_plainly(UnaryOp op, double a) {
         case UnaryOp::Sigmoid: return 1 / (1 + std::exp(-a));
         case UnaryOp::ErfUnbranched: return std::erf(a);
         case UnaryOp::ExpNonpositive: return std::exp(a);
-        case UnaryOp::OnePlusErf: return std::erfc(-a);
+        case UnaryOp::NormalCdf: return normal_cdf(a);
         case UnaryOp::Logistic2: return 1 / (1 + std::exp2(a));
         case UnaryOp::Not: break;
     }

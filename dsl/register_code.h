@@ -14,7 +14,7 @@ enum class CompiledExpr::Op : uint8_t {
     NegateS, AbsS, FloorS, CeilS, RoundS, TruncateS, SqrtS, RsqrtS, FmaS,
     AddD, SubD, MulD, DivD, MinD, MaxD, LessD, LessEqualD, EqualD, NotEqualD,
     NegateD, AbsD, FloorD, CeilD, RoundD, TruncateD, SqrtD, RsqrtD, FmaD,
-    ExpD, Exp2D, LogD, Log2D, TanhD, ErfD, OnePlusErfD, SigmoidD, Logistic2D,
+    ExpD, Exp2D, LogD, Log2D, TanhD, ErfD, NormalCdfD, SigmoidD, Logistic2D,
     StoD, DtoS, FlushS, ItoS, ItoD, StoI, DtoI, RoundTypeS, RoundTypeD, ItoNarrow, Bits,
     ReadElement, ReadS, ReadBF16,
     // clang-format on

@@ -1,6 +1,7 @@
 #include "schedules/choices.h"
 #include "schedules/choose.h"
 #include "schedules/choose_by_rule.h"
+#include "schedules/kept_columns.h"
 #include "schedules/plain_schedule.h"
 #include "schedules/tuned_declarations.h"
 #include "support/error.h"
@@ -9,7 +10,8 @@ namespace tw::schedules {
 
 Schedule chosen_schedule(const std::vector<Tensor>& outputs, const Target& target) {
     const std::string way = pick("", "schedule", {"chosen", "plain"}, "chosen");
-    return way == "plain" ? plain_schedule(outputs, target) : choose_by_rule(outputs, target);
+    if (way == "plain") return plain_schedule(outputs, target);
+    return with_kept_columns(outputs, target, [&] { return choose_by_rule(outputs, target); });
 }
 
 Schedule ChooseSchedule::operator()(const std::vector<Tensor>& outputs, const Target& target,

@@ -1,6 +1,7 @@
 // What the models of time choose: tiles of warps, the tiling of a product, and whether it reads copies of its operands.
 #include <algorithm>
 
+#include "schedules/product_cycles.h"
 #include "schedules/tensor_product.h"
 #include "schedules/thin_product.h"
 #include "schedules/tuned_records.h"
@@ -98,7 +99,12 @@ bool wants_copied_operands(const TensorProductShape& shape) {
     constexpr int64_t few = 4;  // vectors
     const Target hopper = target("sm_90a");
     const ChosenTiling where_they_lie = choice_of(plain, hopper);
-    if (std::holds_alternative<ThinTiles>(where_they_lie.tiling) && std::min(shape.m, shape.n) <= few) return false;
+    const int64_t vectors = std::min(shape.m, shape.n);
+    const double copies_of_vectors =
+        copied_cycles(as_double(std::max<int64_t>(shape.batch, 1) * vectors * shape.k * bytes_of(shape.operand)));
+    if (std::holds_alternative<ThinTiles>(where_they_lie.tiling) && vectors <= few &&
+        copy_cycles(copied) > copies_of_vectors)
+        return false;
     constexpr double launches = 5000;  // of copies: those of shorter products take as long as these
     if (where_they_lie.cycles < launches) return false;
     return likely_cycles(choice_of(copied, hopper), liked) < likely_cycles(where_they_lie, liked);

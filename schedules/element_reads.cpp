@@ -56,7 +56,7 @@ private:
             collect(both->a);
             branches_.push_back(both->b);
         } else {
-            if (const Unary* function = expr.as<Unary>()) of_functions_ += codegen::operations_of(function->op) - 1;
+            of_functions_ += codegen::operations_of_function(expr) - (expr.as<Unary>() ? 1 : 0);
             for (const Expr& kid : children(expr)) collect(kid);
         }
     }

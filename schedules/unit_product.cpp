@@ -195,8 +195,9 @@ bool join_columns(UnitProduct& product, const Factor& of_columns, std::span<cons
 double instructions_of(const Expr& node) {
     constexpr double division = 9, read = 2;
     if (is_integer(node.type())) return 0;
-    if (const auto* function = node.as<Unary>()) return codegen::operations_of(function->op);
-    if (const auto* both = node.as<Binary>()) return both->op == BinaryOp::Div ? division : 1;
+    const double of_function = codegen::operations_of_function(node);
+    if (node.as<Unary>()) return of_function;
+    if (const auto* both = node.as<Binary>()) return of_function + (both->op == BinaryOp::Div ? division : 1);
     if (node.as<Read>()) return read;
     return node.as<Fma>() || node.as<Select>() || node.as<Cast>() ? 1 : 0;
 }

@@ -86,12 +86,30 @@ double copied_to_odd_rows(int64_t columns, int64_t result_bytes, double together
     if (together < 4) return shifts ? 11 : 3.4;
     return shifts ? 15 : 5.7;
 }
+/// Of a grid of tiles: all blocks, and rounds of those that run at once.
+struct Grid {
+    int64_t rows, columns;  ///< of clusters
+    double blocks, rounds;
+};
+
+Grid grid_of(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
+    const int cluster = t.cluster * t.cluster_columns;
+    const int64_t at_once = blocks_at_once(target, cluster);
+    Grid grid{divided(shape.m, t.block_m * t.cluster), divided(shape.n, t.block_n * t.cluster_columns), 0, 0};
+    const int64_t blocks = grid.rows * grid.columns * cluster * std::max<int64_t>(shape.batch, 1) * t.split_k;
+    grid.blocks = as_double(blocks);
+    grid.rounds = as_double(divided(blocks, at_once));
+    return grid;
+}
+
 /// What the way out of a block costs memory beside the result's bytes, in bytes. Pieces of rows that begin at no
 /// multiple of 16 bytes share sectors with those of the next tile, which memory reads to write them, unless both meet
 /// in the cache: so of much that is stored, and of what clusters of rows store. Boxes of 4-byte sums were a sixth
-/// slower than threads that store as much from registers.
-double bytes_of_way_out(const WarpgroupTiles& t, const TensorProductShape& shape) {
-    constexpr double of_a_piece = 583, bytes_of_all_such = 6.5e8, of_boxes = 0.15;
+/// slower than threads that store as much from registers. Groups of columns that walk down the rows store strips,
+/// whose neighbours come long after: of two such results of 2 bytes that no cache holds, products took a quarter longer
+/// than by groups of rows.
+double bytes_of_way_out(const WarpgroupTiles& t, const TensorProductShape& shape, const Grid& grid) {
+    constexpr double of_a_piece = 583, bytes_of_all_such = 6.5e8, of_boxes = 0.15, of_strips = 0.3;
     const int64_t columns = shape.activation == Activation::SwiGlu ? shape.n / 2 : shape.n,
                   bytes = bytes_of(shape.result);
     if (t.split_k > 1 || !t.stage_result) return 0;
@@ -99,8 +117,11 @@ double bytes_of_way_out(const WarpgroupTiles& t, const TensorProductShape& shape
     if (t.store_boxes) return bytes == 4 ? of_boxes * all : 0;
     if (columns * bytes % piece_bytes == 0) return 0;
     const double meeting = t.cluster > 1 ? 1.3 : t.cluster_columns > 1 ? 0.85 : 1;
-    return all * of_a_piece / as_double(result_columns(t, shape) * bytes) * meeting *
-           std::min(1.0, all / bytes_of_all_such);
+    const double pieces = all * of_a_piece / as_double(result_columns(t, shape) * bytes) * meeting *
+                          std::min(1.0, all / bytes_of_all_such);
+    const bool in_strips =
+        bytes < 4 && all > second_cache_holds && walk_of(grid.rows, grid.columns, t.raster_group).by_columns;
+    return pieces + (in_strips ? of_strips * all : 0);
 }
 
 /// Sums of a cycle that leave a multiprocessor, in bytes: by boxes, from registers, or by threads that copy what rows
@@ -144,22 +165,6 @@ Epilogue epilogue_of(const WarpgroupTiles& t, const TensorProductShape& shape, i
     const double by_those = t.warpgroups == 1 ? 0.778 : t.warpgroups == 3 ? 0.67 : 1;
     return {store * by_those + computed * 2 / t.warpgroups + pieces * of_piece,
             t.store_boxes ? together(store, computed) : store + computed};  // boxes leave by themselves
-}
-
-/// Of a grid of tiles: all blocks, and rounds of those that run at once.
-struct Grid {
-    int64_t rows, columns;  ///< of clusters
-    double blocks, rounds;
-};
-
-Grid grid_of(const WarpgroupTiles& t, const TensorProductShape& shape, const Target& target) {
-    const int cluster = t.cluster * t.cluster_columns;
-    const int64_t at_once = blocks_at_once(target, cluster);
-    Grid grid{divided(shape.m, t.block_m * t.cluster), divided(shape.n, t.block_n * t.cluster_columns), 0, 0};
-    const int64_t blocks = grid.rows * grid.columns * cluster * std::max<int64_t>(shape.batch, 1) * t.split_k;
-    grid.blocks = as_double(blocks);
-    grid.rounds = as_double(divided(blocks, at_once));
-    return grid;
 }
 
 /// Bytes that come from memory once more, as the second level of the cache does not hold them: the side across which
@@ -245,7 +250,8 @@ double predicted_cycles(const WarpgroupTiles& t, const TensorProductShape& shape
     const double read = in_step ? read_of(asked, shape) : asked;
     const double cached = (read + grid.blocks * stored) / second_cache_bytes + start;
     const double memory =
-        (bytes_of_all(shape) + bytes_read_again(t, shape, grid) + bytes_of_way_out(t, shape)) / memory_bytes + start;
+        (bytes_of_all(shape) + bytes_read_again(t, shape, grid) + bytes_of_way_out(t, shape, grid)) / memory_bytes +
+        start;
     const double cycles = together(busy, arrives, asks, cached, memory) + 3170 + (cluster > 1 ? 707 : 0);
     if (t.split_k == 1) return cycles;
     const double parts = as_double(shape.m * shape.n * std::max<int64_t>(shape.batch, 1) * t.split_k);

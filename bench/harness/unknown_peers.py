@@ -114,6 +114,14 @@ def softmax_between(t):
     return torch.softmax(t["u"], 1)
 
 
+def norm_of_channels(t):
+    x = wide(t["x"])
+    mean = x.mean(1, keepdim=True)
+    variance = (x - mean).square().mean(1, keepdim=True)
+    y = (x - mean) * torch.rsqrt(variance + 1e-5) * t["gain"][:, None, None] + t["bias"][:, None, None]
+    return y.to(t["x"].dtype), mean[:, 0]
+
+
 def means_between(t):
     return wide(t["u"]).mean(1)
 
@@ -213,7 +221,7 @@ def of(formula, eager=None):
 PLAIN = (shortest_paths, similarity_matrix, four_bit_product, block_sparse_product, lstm_cell, mean_within,
          mean_without_extremes, cosines, log_sum_exp_pooling, four_diffusion_steps, odd_product, gram_matrix,
          eight_bit_product, gathered_product, gathered_experts, few_rows_each, mixed_channels, softmax_between,
-         means_between, symmetric_part)
+         norm_of_channels, means_between, symmetric_part)
 
 
 def of_rounded_pairs(formula):

@@ -57,7 +57,7 @@ const char* function_of(UnaryOp op) {
         case UnaryOp::Erf: return "erf";
         case UnaryOp::Sigmoid: return "sigmoid";
         case UnaryOp::ErfUnbranched: return "erf_unbranched";
-        case UnaryOp::OnePlusErf: return "one_plus_erf";
+        case UnaryOp::NormalCdf: return "normal_cdf";
         case UnaryOp::ExpNonpositive: return "exp_nonpositive";
         case UnaryOp::Logistic2: return "logistic2";
         case UnaryOp::Negate:

@@ -383,6 +383,10 @@ ExprPrinter::Text ExprPrinter::select(const Select& select) {
 }
 
 ExprPrinter::Text ExprPrinter::cast(Type to, const Expr& expr) {
+    const Unary* function = expr.as<Unary>();
+    const bool in_one = to == Type::I32 || to == Type::I8 || to == Type::U8;  // conversions that round
+    if (in_one && expr.type() == Type::F32 && function && function->op == UnaryOp::Round)
+        return call(fmt::format("round_to_{}", name_of(to)), {text_of(function->a)});
     Text operand = text_of(expr);
     Type from = expr.type();
     if (is_struct(from)) {

@@ -5,9 +5,21 @@
 
 #include "codegen/thread_ir/thread_walk.h"
 #include "codegen/thread_passes/thread_passes.h"
+#include "dsl/one_plus_erf.h"
 
 namespace tw::codegen {
 namespace {
+
+bool is_number(const Expr& e, float number) {
+    const FloatConstant* real = e.as<FloatConstant>();
+    return real && static_cast<float>(real->value) == number;
+}
+
+/// a * b, of which one may be 1.
+Expr product_of(const Expr& a, const Expr& b) {
+    if (is_number(a, 1)) return b;
+    return is_number(b, 1) ? a : make_expr(a.type(), Binary{BinaryOp::Mul, a, b});
+}
 
 /// The factor times the expression, of f32, if it is worked into constants that are there: 2 * (x * fma(y, 3, 1)) is
 /// x * fma(y, 6, 2), to a rounding.
@@ -23,8 +35,8 @@ std::optional<Expr> with_factor(const Expr& e, double factor) {
     const Binary* node = e.as<Binary>();
     if (!node) return {};
     auto left = with_factor(node->a, factor), right = with_factor(node->b, factor);
-    if (node->op == BinaryOp::Mul && right) return make_expr(e.type(), Binary{BinaryOp::Mul, node->a, *right});
-    if (node->op == BinaryOp::Mul && left) return make_expr(e.type(), Binary{BinaryOp::Mul, *left, node->b});
+    if (node->op == BinaryOp::Mul && right) return product_of(node->a, *right);
+    if (node->op == BinaryOp::Mul && left) return product_of(*left, node->b);
     if (node->op == BinaryOp::Add && left && right) return make_expr(e.type(), Binary{BinaryOp::Add, *left, *right});
     return {};
 }
@@ -46,22 +58,35 @@ bool is_negative_square(const Expr& e) {
     return (is_square(product->a) && is_negative(product->b)) || (is_negative(product->a) && is_square(product->b));
 }
 
-/// x, of 1 + erf(x).
-std::optional<Expr> erf_plus_one(const Expr& e) {
-    const Binary* sum = e.as<Binary>();
-    if (!sum || sum->op != BinaryOp::Add) return {};
-    auto erf_of = [](const Expr& side) {
-        const Unary* function = side.as<Unary>();
-        return function && (function->op == UnaryOp::Erf || function->op == UnaryOp::ErfUnbranched) ? function
-                                                                                                    : nullptr;
-    };
-    auto is_one = [](const Expr& side) {
-        const FloatConstant* real = side.as<FloatConstant>();
-        return real && real->value == 1;
-    };
-    if (const Unary* erf = erf_of(sum->a); erf && is_one(sum->b)) return erf->a;
-    if (const Unary* erf = erf_of(sum->b); erf && is_one(sum->a)) return erf->a;
+/// 1 + erf(x).
+Expr twice_normal_cdf(const Expr& x) {
+    const auto scaled = with_factor(x, std::numbers::sqrt2);
+    const Expr cdf = unary(UnaryOp::NormalCdf, scaled ? *scaled : x * std::numbers::sqrt2);
+    return make_expr(x.type(), Binary{BinaryOp::Mul, constant(x.type(), 2), cdf});
+}
+
+/// A half of what has 2 * normal_cdf(x) among its factors.
+std::optional<Expr> half_of_cdf(const Expr& e) {
+    const Binary* node = e.as<Binary>();
+    if (!node || node->op != BinaryOp::Mul) return {};
+    const Unary* function = node->b.as<Unary>();
+    if (function && function->op == UnaryOp::NormalCdf && is_number(node->a, 2)) return node->b;
+    if (const auto half = half_of_cdf(node->a)) return product_of(*half, node->b);
+    if (const auto half = half_of_cdf(node->b)) return product_of(node->a, *half);
     return {};
+}
+
+/// Of 2 * normal_cdf(x) times something in which the 2 is worked in.
+std::optional<Expr> without_the_two(const Expr& e) {
+    const Binary* node = e.as<Binary>();
+    if (!node || node->op != BinaryOp::Mul) return {};
+    auto shortened = [](const Expr& cdf, const Expr& other) -> std::optional<Expr> {
+        const auto half = half_of_cdf(cdf);
+        const auto twice = half ? with_factor(other, 2) : std::nullopt;
+        return twice ? std::optional(product_of(*twice, *half)) : std::nullopt;
+    };
+    const auto first = shortened(node->a, node->b);
+    return first ? first : shortened(node->b, node->a);
 }
 
 }  // namespace
@@ -74,10 +99,11 @@ ThreadKernel choose_functions(const ThreadKernel& kernel) {
     result.body = map_all_expressions(kernel.body, [&](const Expr& root) {
         return transform(root, [&](const Expr& e) -> Expr {
             if (e.type() != Type::F32) return {};
-            if (const auto x = erf_plus_one(e)) {
+            if (const auto x = argument_of_one_plus_erf(e)) {
                 in_one = true;
-                return unary(UnaryOp::OnePlusErf, *x);
+                return twice_normal_cdf(*x);
             }
+            if (const auto shorter = without_the_two(e)) return *shorter;
             const Unary* function = e.as<Unary>();
             if (!function) return {};
             if (function->op == UnaryOp::Sigmoid)
@@ -96,7 +122,7 @@ ThreadKernel choose_functions(const ThreadKernel& kernel) {
     });
     if (worked_in) result.notes.push_back("sigmoid: as 1 / (1 + 2^x), whose factor is worked into constants of x");
     if (unbranched) result.notes.push_back("erf: without a branch, as few warps run on a multiprocessor");
-    if (in_one) result.notes.push_back("erf: 1 + erf(x) as one function, in all kernels alike");
+    if (in_one) result.notes.push_back("erf: 1 + erf(x) as 2 normal_cdf(x sqrt(2)), in all kernels alike");
     if (nonpositive) result.notes.push_back("exp: of what is never positive, in half the instructions");
     return result;
 }

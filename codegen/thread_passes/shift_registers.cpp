@@ -23,8 +23,8 @@ int64_t instructions_of(const Expr& expr) {
         const Binary* binary = e.as<Binary>();
         if (function && (function->op == UnaryOp::Erf || function->op == UnaryOp::ErfUnbranched))
             count += 24;
-        else if (function && function->op == UnaryOp::OnePlusErf)
-            count += 15;
+        else if (function && function->op == UnaryOp::NormalCdf)
+            count += 11;
         else if (function && function->op >= UnaryOp::Sqrt)
             count += 8;
         else if (binary && binary->op == BinaryOp::Div && is_float(e.type()))

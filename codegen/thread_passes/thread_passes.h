@@ -21,11 +21,16 @@ ThreadKernel drop_units(const ThreadKernel& kernel);
 ///         sum[half * 2 + pair] = 0
 ThreadKernel join_loops(const ThreadKernel& kernel);
 
-/// Rounds floats in registers to elements of 1 byte two at a time, where both lie side by side: one instruction, whose
-/// result is half of a register.
+/// Rounds floats to elements of 1 byte two at a time, where these lie side by side in registers: one instruction, whose
+/// result is half of a register. What is rounded is in registers, or put there first.
 ///
 ///     unroll k < 8                             unroll k < 4
 ///       h[k] = cast(e4m3, sums[k])               narrow_pair(&h[k * 2], &sums[k * 2])
+///
+///     unroll k < 2                             float q_wide[2]
+///       q[k] = cast(i8, round(x[k] / s))       unroll k < 2
+///                                                q_wide[k] = x[k] / s
+///                                              narrow_pair(&q[0], &q_wide[0])
 ThreadKernel narrow_pairs(const ThreadKernel& kernel);
 
 /// Names what two places are apart, in front of unrolled loops that compare them in each iteration: what is left to
@@ -146,9 +151,10 @@ ThreadKernel narrow_indices(const ThreadKernel& kernel);
 ThreadKernel read_ahead_of_masks(const ThreadKernel& kernel);
 
 /// Replaces functions by ones of the GPU that take fewer instructions: a sigmoid whose factor fits into constants of
-/// its operand (to a rounding), an erf where branches would cost more than both ways.
+/// its operand (to a rounding), an erf where branches would cost more than both ways, 1 + erf(x) in all kernels.
 ///
-///     y[i] = sigmoid(2 * x[i])    y[i] = logistic2(-2.885390 * x[i])
+///     y[i] = sigmoid(2 * x[i])                              y[i] = logistic2(-2.885390 * x[i])
+///     y[i] = x[i] * 0.5 * (1 + erf(x[i] * 0.7071067))       y[i] = x[i] * normal_cdf(x[i])
 ThreadKernel choose_functions(const ThreadKernel& kernel);
 
 /// Divides elements of f32 that have one divisor, no constant, at least four of an unrolled loop, by its reciprocal,

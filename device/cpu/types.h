@@ -54,6 +54,7 @@ TW_INLINE int to_i32(double x) {
     return x != x ? 0 : x >= 0x1p31 ? 0x7fffffff : x < -0x1p31 ? -0x7fffffff - 1 : (int)x;
 }
 TW_INLINE int to_i32(float x) { return to_i32((double)x); }
+TW_INLINE int round_to_i32(float x) { return to_i32(__builtin_rint((double)x)); }
 TW_INLINE unsigned to_u32(double x) { return x >= 0x1p32 ? 0xffffffff : x > 0 ? (unsigned)x : 0; }
 TW_INLINE unsigned to_u32(float x) { return to_u32((double)x); }
 TW_INLINE long long to_i64(double x) {

@@ -183,6 +183,8 @@ TEST(PrintCuda, Conversions) {
     EXPECT_EQ(s.text(cast(f64, s.x)), "(double)x");
     EXPECT_EQ(s.text(cast(i32, s.x)), "tw::to_i32(x)");
     EXPECT_EQ(s.text(cast(i8, s.x)), "tw::to_i8(x)");
+    EXPECT_EQ(s.text(cast(i8, round(s.x))), "tw::round_to_i8(x)");
+    EXPECT_EQ(s.text(cast(i32, round(s.x))), "tw::round_to_i32(x)");
     EXPECT_EQ(s.text(cast(tf32, s.x)), "tw::to_tf32(x)");
     EXPECT_EQ(s.text(truncate_tf32(s.x)), "tw::truncate_tf32(x)");
     EXPECT_EQ(s.text(cast(f32, s.p)), "(float)p");

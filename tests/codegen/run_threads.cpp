@@ -11,6 +11,7 @@
 #include "codegen/access/access.h"
 #include "codegen/thread_ir/thread_walk.h"
 #include "dsl/integers.h"
+#include "dsl/plain_arithmetic.h"
 
 namespace tw::codegen {
 namespace {
@@ -226,7 +227,8 @@ private:
             case UnaryOp::TanhApprox: return std::tanh(a);
             case UnaryOp::Sigmoid: return 1 / (1 + std::exp(-a));
             case UnaryOp::ExpNonpositive: return std::exp(a);
-            case UnaryOp::OnePlusErf: return std::erfc(-a);
+            case UnaryOp::Erf: return std::erf(a);
+            case UnaryOp::NormalCdf: return normal_cdf(a);
             case UnaryOp::Logistic2: return 1 / (1 + std::exp2(a));
             default: fail("an operator that this test does not know");
         }

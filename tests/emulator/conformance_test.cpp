@@ -25,6 +25,12 @@ const Case Cases[] = {
     {"narrow_pair_e5m2",
      "[=] { float two[2] = {x, other}; tw::e5m2 pair[2]; tw::narrow_pair(pair, two); "
      "return pair[0].bits | (unsigned)pair[1].bits << 8; }()"},
+    {"narrow_pair_i8",
+     "[=] { float two[2] = {x, other}; signed char pair[2]; tw::narrow_pair(pair, two); "
+     "return (unsigned char)pair[0] | (unsigned)(unsigned char)pair[1] << 8; }()"},
+    {"narrow_pair_u8",
+     "[=] { float two[2] = {x, other}; unsigned char pair[2]; tw::narrow_pair(pair, two); "
+     "return pair[0] | (unsigned)pair[1] << 8; }()"},
     {"to_tf32", "tw::float_bits(tw::to_tf32(x))"},
     {"truncate_tf32", "tw::float_bits(tw::truncate_tf32(x))"},
     {"to_f32_f16", "same(tw::to_f32(tw::f16{(unsigned short)tw::float_bits(x)}))"},
@@ -39,6 +45,9 @@ const Case Cases[] = {
     {"to_i64", "(unsigned)(tw::to_i64(x * 1.000000001) >> 32 ^ tw::to_i64(x * 1.000000001))"},
     {"to_i8", "(unsigned char)tw::to_i8(x)"},
     {"to_u8", "tw::to_u8(x)"},
+    {"round_to_i32", "(unsigned)tw::round_to_i32(x)"},
+    {"round_to_i8", "(unsigned char)tw::round_to_i8(x)"},
+    {"round_to_u8", "tw::round_to_u8(x)"},
     {"log_f32", "same(tw::log(x))"},
     {"log2_f32", "same(tw::log2(x))"},
     {"sqrt", "same(tw::sqrt(x))"},

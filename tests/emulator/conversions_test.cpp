@@ -189,23 +189,26 @@ TEST(Conversions, Tf32Truncates) {
 }
 
 template <class Integer>
-void expect_truncates(const std::string& primitive) {
+void expect_converts(const std::string& primitive, double (*whole)(double)) {
     auto device = open_device("emulated");
     std::vector<float> xs = telling_floats();
     std::vector<uint32_t> results = apply(*device, {primitive}, fmt::format("(unsigned)tw::{}(x)", primitive), xs);
     using Limits = std::numeric_limits<Integer>;
     for (size_t i = 0; i < xs.size(); ++i) {
-        const double x = std::isnan(xs[i]) ? 0 : std::trunc(static_cast<double>(xs[i]));
+        const double x = std::isnan(xs[i]) ? 0 : whole(static_cast<double>(xs[i]));
         const auto expected = static_cast<Integer>(std::clamp(x, double(Limits::min()), double(Limits::max())));
         ASSERT_EQ(results[i], static_cast<uint32_t>(expected)) << fmt::format("{}({:a})", primitive, xs[i]);
     }
 }
 
 TEST(Conversions, IntegersSaturate) {
-    expect_truncates<int32_t>("to_i32");
-    expect_truncates<uint32_t>("to_u32");
-    expect_truncates<int8_t>("to_i8");
-    expect_truncates<uint8_t>("to_u8");
+    expect_converts<int32_t>("to_i32", std::trunc);
+    expect_converts<uint32_t>("to_u32", std::trunc);
+    expect_converts<int8_t>("to_i8", std::trunc);
+    expect_converts<uint8_t>("to_u8", std::trunc);
+    expect_converts<int32_t>("round_to_i32", std::nearbyint);
+    expect_converts<int8_t>("round_to_i8", std::nearbyint);
+    expect_converts<uint8_t>("round_to_u8", std::nearbyint);
 }
 
 TEST(Conversions, I64Saturates) {

@@ -58,6 +58,11 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     tw::e5m2 e5[16] = {};
     tw::narrow_pair(e4, f);
     tw::narrow_pair(e5, f);
+    signed char i8[2];
+    unsigned char u8[2];
+    tw::narrow_pair(i8, f);
+    tw::narrow_pair(u8, f);
+    i[0] += i8[0] + i8[1] + u8[0] + u8[1];
     tw::mma_m16n8k32(f, e4, e4);
     tw::mma_m16n8k32(f, e4, e5);
     tw::mma_m16n8k32(f, e5, e4);
@@ -81,6 +86,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) use(const tw::bf16* x, floa
     d[0] += tw::floor(d[0]) + tw::ceil(d[1]) + tw::round(d[2]) + tw::infinity<double>() + tw::nan<double>();
     i[0] = tw::floor_div(i[0], i[1]) + tw::floor_mod(i[1], i[2]) + tw::min(i[0], i[1]) + tw::max(i[0], i[1]) + tw::abs(i[0]);
     i[0] += tw::to_i32(f[0]) + tw::to_i32(d[0]) + tw::to_i8(f[1]) + tw::to_u8(d[1]);
+    i[0] += tw::round_to_i32(f[0]) + tw::round_to_i8(f[1]) + tw::round_to_u8(f[2]);
     l[0] = tw::floor_div(l[0], l[1]) + tw::floor_mod(l[1], l[2]) + tw::min(l[0], l[1]) + tw::max(l[0], l[1]) + tw::abs(l[0]);
     l[0] += tw::to_i64(f[0]) + tw::to_i64(d[0]);
     u[0] = tw::min(u[0], u[1]) + tw::max(u[0], u[1]) + tw::to_u32(f[0]) + tw::to_u32(d[0]);

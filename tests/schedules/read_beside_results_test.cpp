@@ -53,7 +53,7 @@ TEST(ReadBesideResults, WhatAGradientIsMadeOf) {
         return cast(bf16, product(i, j) * slope);
     });
     const Schedule s = in_turns(c);
-    EXPECT_THAT(build(s).cuda(), AllOf(HasSubstr("x_values_next"), HasSubstr("tw::one_plus_erf("),
+    EXPECT_THAT(build(s).cuda(), AllOf(HasSubstr("x_values_next"), HasSubstr("tw::normal_cdf("),
                                        HasSubstr("tw::exp_nonpositive("), Not(HasSubstr("tw::erf"))));
     expect_as_declared(s, c);
 }

@@ -344,6 +344,8 @@ TEST(TensorProduct, TurnsTermsOfLargeProducts) {
     EXPECT_FALSE(with([](TensorProductShape& s) { s.transpose_a = false, s.transpose_b = true; }));
     EXPECT_FALSE(with([](TensorProductShape& s) { s.m = s.n = s.k = 256; }));
     EXPECT_FALSE(with([](TensorProductShape& s) { s.m = 64 * 4096, s.n = 8; }));  // 1 GB for eight columns
+    EXPECT_TRUE(wants_copied_operands(
+        {.m = 2, .n = 8384, .k = 12224, .operand = e4m3, .transpose_a = true, .transpose_b = true}));
 }
 
 // An operand that has a row for each term ends where its rows do, however the other one's are padded.

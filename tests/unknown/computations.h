@@ -55,6 +55,9 @@ std::vector<Tensor> mixed_channels(int64_t images, int64_t channels, int64_t hei
 std::vector<Tensor> three_matrices(int64_t i, int64_t k, int64_t l, int64_t j);
 /// Softmax and mean along the dimension in the middle; bf16
 std::vector<Tensor> softmax_between(int64_t groups, int64_t rows, int64_t columns);
+/// Of x[images, channels, height, width]: less the mean of its pixel's channels, by their deviation, a gain and a bias
+/// for each channel; the mean, too.
+std::vector<Tensor> norm_of_channels(int64_t images, int64_t channels, int64_t height, int64_t width);
 std::vector<Tensor> means_between(int64_t groups, int64_t rows, int64_t columns);
 /// Of x[series, times, channels]: what each channel has come to; f32
 std::vector<Tensor> sums_along_time(int64_t series, int64_t times, int64_t channels);

@@ -51,6 +51,7 @@ const std::vector<Case> cases = {
     {"few_rows_each", [](Draw& d) { return few_rows_each(d(2, 30), d(1, 9), d(2, 8, 8), d(2, 8, 8)); }},
     {"mixed_channels", [](Draw& d) { return mixed_channels(d(1, 2), d(2, 6, 8), d(1, 9), d(1, 3, 8), d(16, 60)); }},
     {"three_matrices", [](Draw& d) { return three_matrices(d(4, 60), d(4, 40), d(4, 40), d(4, 60)); }},
+    {"norm_of_channels", [](Draw& d) { return norm_of_channels(d(1, 3), d(1, 90), d(1, 5), d(1, 40)); }},
     {"softmax_between", [](Draw& d) { return softmax_between(d(1, 3), d(1, 200), d(1, 90)); }},
     {"means_between", [](Draw& d) { return means_between(d(1, 4), d(1, 1500), d(1, 90)); }},
     {"sums_along_time", [](Draw& d) { return sums_along_time(d(1, 3), d(1, 400), d(1, 40)); }},

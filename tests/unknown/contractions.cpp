@@ -96,6 +96,24 @@ std::vector<Tensor> softmax_between(int64_t groups, int64_t rows, int64_t column
     })};
 }
 
+std::vector<Tensor> norm_of_channels(int64_t images, int64_t channels, int64_t height, int64_t width) {
+    Tensor x = input("x", bf16, {images, channels, height, width}), gain = input("gain", f32, {channels}),
+           bias = input("bias", f32, {channels});
+    Axis k = reduce_axis("k", channels), l = reduce_axis("l", channels);
+    Tensor mean = compute("mean", {images, height, width}, [&](Expr n, Expr h, Expr w) {
+        return sum(wide(x(n, k, h, w)), k) / double(channels);
+    });
+    Tensor variance = compute("variance", {images, height, width}, [&](Expr n, Expr h, Expr w) {
+        Expr off = wide(x(n, l, h, w)) - mean(n, h, w);
+        return sum(off * off, l) / double(channels);
+    });
+    Tensor y = compute("y", {images, channels, height, width}, [&](Expr n, Expr c, Expr h, Expr w) {
+        Expr off = wide(x(n, c, h, w)) - mean(n, h, w);
+        return cast(bf16, off * rsqrt(variance(n, h, w) + 1e-5) * gain(c) + bias(c));
+    });
+    return {y, mean};
+}
+
 std::vector<Tensor> means_between(int64_t groups, int64_t rows, int64_t columns) {
     Tensor u = input("u", bf16, {groups, rows, columns});
     Axis k = reduce_axis("k", rows);

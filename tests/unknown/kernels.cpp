@@ -46,6 +46,8 @@ TW_UNKNOWN_KERNEL("unknown_mixed_channels_64x64x56x56x256", unknown::mixed_chann
                   2.0 * 64 * 64 * 56 * 56 * 256);
 TW_UNKNOWN_KERNEL("unknown_three_matrices_1024x512x512x1024", unknown::three_matrices(1024, 512, 512, 1024),
                   2.0 * 1024 * 512 * (512 + 1024));
+TW_UNKNOWN_KERNEL("unknown_norm_of_channels_32x256x56x56", unknown::norm_of_channels(32, 256, 56, 56),
+                  7.0 * 32 * 256 * 56 * 56);
 TW_UNKNOWN_KERNEL("unknown_softmax_between_64x512x1024", unknown::softmax_between(64, 512, 1024),
                   5.0 * 64 * 512 * 1024);
 TW_UNKNOWN_KERNEL("unknown_means_between_128x512x1024", unknown::means_between(128, 512, 1024), 128.0 * 512 * 1024);
