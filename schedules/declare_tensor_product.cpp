@@ -118,7 +118,7 @@ Expr activated(Activation activation, const Expr& sum) {
 
 double instructions_behind(const TensorProductShape& shape) {
     switch (shape.activation) {
-        case Activation::Gelu: return shape.made + 22;
+        case Activation::Gelu: return shape.made + 13;
         case Activation::GeluTanh: return shape.made + 7.5;
         case Activation::SwiGlu: return shape.made + 3.8;
         case Activation::None: break;

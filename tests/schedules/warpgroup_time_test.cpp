@@ -52,8 +52,16 @@ TEST(WarpgroupTime, KnowsHowResultsLeave) {
 // half of these within 1.3, and one in ten beyond 1.9, where they cost no more than their bytes.
 TEST(WarpgroupTime, KnowsHowShortRowsAreAskedFor) {
     const MeasuredTimes all = read_measured_times("tests/schedules/measured_short_rows.txt", of_warpgroups);
-    ASSERT_GT(all.size(), 25u);
+    ASSERT_GT(all.size(), 20u);
     expect_near_times(all, 110, 1.15, 1.35);
+}
+
+// GELU by erf behind short sums and long ones: 1.14 and 1.25 where a result takes as many instructions as by erf
+// itself.
+TEST(WarpgroupTime, KnowsHowLongFunctionsTake) {
+    const MeasuredTimes all = read_measured_times("tests/schedules/measured_functions.txt", of_warpgroups);
+    ASSERT_EQ(all.size(), 5u);
+    expect_little_regret(all, 1.08, 1.13);
 }
 
 // Tiles of scaled products lie in one block of columns each: a thread has one scale of b for all of its sums. What was
