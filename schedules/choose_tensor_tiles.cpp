@@ -102,9 +102,9 @@ bool wants_copied_operands(const TensorProductShape& shape) {
     const int64_t vectors = std::min(shape.m, shape.n);
     const double copies_of_vectors =
         copied_cycles(as_double(std::max<int64_t>(shape.batch, 1) * vectors * shape.k * bytes_of(shape.operand)));
-    if (std::holds_alternative<ThinTiles>(where_they_lie.tiling) && vectors <= few &&
-        copy_cycles(copied) > copies_of_vectors)
-        return false;
+    // Threads convert fp8, which tensor cores read: worth copies of the vectors alone.
+    const bool turns_vectors = shape.operand == e4m3 && copy_cycles(copied) <= copies_of_vectors;
+    if (std::holds_alternative<ThinTiles>(where_they_lie.tiling) && vectors <= few && !turns_vectors) return false;
     constexpr double launches = 5000;  // of copies: those of shorter products take as long as these
     if (where_they_lie.cycles < launches) return false;
     return likely_cycles(choice_of(copied, hopper), liked) < likely_cycles(where_they_lie, liked);
