@@ -44,11 +44,12 @@ public:
 
     std::optional<KeptColumns> find() {
         if (!find_elements() || !find_terms()) return {};
+        const std::set<const Operation*> behind = behind_reductions();
         bool has_elements = false;
         for (const OperationRef& operation : operations_) {
             if (operation->is_input()) continue;
             if (operation->outputs.size() != 1 || !is_one_of_them(*operation)) return {};
-            has_elements = has_elements || (is_element(*operation) && reads_a_reduction(*operation));
+            has_elements = has_elements || (is_element(*operation) && behind.contains(operation.get()));
         }
         find_kept();
         if (!has_elements || found_.kept.empty()) return {};
@@ -137,23 +138,27 @@ private:
         return does;
     }
 
-    /// Directly or through others.
-    static bool reads_a_reduction(const Operation& operation) {
-        bool does = false;
-        for (const Operation::Output& output : operation.outputs)
-            visit(output.body, [&](const Expr& e) {
-                const Read* read = e.as<Read>();
-                does = does || (read && !read->operation->is_input() &&
-                                (reduction_of(*read->operation) || reads_a_reduction(*read->operation)));
-            });
-        return does;
+    /// Those that read a reduction, directly or through others; producers stand first.
+    std::set<const Operation*> behind_reductions() const {
+        std::set<const Operation*> behind;
+        for (const OperationRef& operation : operations_) {
+            if (operation->is_input()) continue;
+            for (const Operation::Output& output : operation->outputs)
+                visit(output.body, [&](const Expr& e) {
+                    const Read* read = e.as<Read>();
+                    if (!read || read->operation->is_input()) return;
+                    if (reduction_of(*read->operation) || behind.contains(read->operation.get()))
+                        behind.insert(operation.get());
+                });
+        }
+        return behind;
     }
 
     /// Inputs of the elements' shape, which are read at the own place alone, by several stages.
     void find_kept() {
         for (const OperationRef& input : operations_) {
             if (!input->is_input() || !is_element(*input)) continue;
-            std::set<const Operation*> makers;
+            std::set<const Operation*> makers, seen;
             bool is_own = true;
             for (const OperationRef& reader : operations_) {
                 if (reader->is_input()) continue;
@@ -164,7 +169,7 @@ private:
                     const Read* read = e.as<Read>();
                     if (!read || read->operation != input) return;
                     is_own = is_own && reads_itself(*read, at);
-                    add_stages(*reader, makers);
+                    add_stages(*reader, makers, seen);
                 });
             }
             if (!is_own) continue;
@@ -176,7 +181,9 @@ private:
                 found_.bytes = std::max<int64_t>(found_.bytes, bytes_of(output.type()));
     }
     /// The operation if it is a stage of its own, and those in which it stands.
-    void add_stages(const Operation& operation, std::set<const Operation*>& makers) const {
+    void add_stages(const Operation& operation, std::set<const Operation*>& makers,
+                    std::set<const Operation*>& seen) const {
+        if (!seen.insert(&operation).second) return;
         if (reduction_of(operation)) {
             makers.insert(&operation);
             return;
@@ -189,7 +196,7 @@ private:
                 const Read* read = e.as<Read>();
                 reads = reads || (read && read->operation.get() == &operation);
             });
-            if (reads) add_stages(*reader, makers);
+            if (reads) add_stages(*reader, makers, seen);
         }
     }
 

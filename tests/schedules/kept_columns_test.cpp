@@ -117,5 +117,16 @@ TEST(KeptColumns, AreOfThatFormAlone) {
     EXPECT_TRUE(is_tried({compute("y", {64, 256}, [&](Expr i, Expr j) { return x(i, j) / of_columns(j); })}));
 }
 
+// Elements in a long chain, each of which reads the one before twice, are looked at once each.
+TEST(KeptColumns, AreFoundInLongChains) {
+    const Tensor x = input("x", f32, {64, 256});
+    const Axis k = reduce_axis("k", 64);
+    const Tensor of_columns = compute("of_columns", {256}, [&](Expr j) { return sum(x(k, j), k); });
+    Tensor y = x;
+    for (int step = 0; step < 60; ++step)
+        y = compute("y", {64, 256}, [&, before = y](Expr i, Expr j) { return before(i, j) + 0.5 * before(i, j); });
+    EXPECT_FALSE(kept_columns({y, of_columns}, target("sm_90a")));
+}
+
 }  // namespace
 }  // namespace tw::schedules
