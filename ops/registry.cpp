@@ -129,6 +129,11 @@ public:
                 pass_over(name, "it does not take this declaration");
         } catch (const Error& problem) {
             pass_over(name, problem.what());
+        } catch (const std::exception& problem) {
+            throw_error(Error,
+                        "registry: the rule '{}' ended with '{}'; it should return nothing for what it does not take, "
+                        "or throw a tw::Error",
+                        name, problem.what());
         }
         if (!program) return {};
         require_same_outputs(fmt::format("registry: the rule '{}'", name), *program, outputs_, where_);
@@ -207,6 +212,11 @@ Selection Registry::select(const std::vector<Tensor>& outputs, const Target& tar
 
 Selection Registry::select(const schedules::Declared& declared, const Target& target, const Preferences& preferences,
                            std::source_location where) const {
+    user_check(!declared.outputs.empty(), where, "registry: select() needs at least one output tensor");
+    const std::vector<std::string> known = preferences.without.empty() ? std::vector<std::string>() : names();
+    for (const std::string& name : preferences.without)
+        user_check(std::ranges::find(known, name) != known.end(), where,
+                   "registry: there is no '{}' to select without; there are [{}]", name, fmt::join(known, ", "));
     Asking asking(declared, target, preferences, where);
     if (preferences.pinned && !pins_.empty()) {
         const std::string text = schedules::declaration_text(declared.outputs);

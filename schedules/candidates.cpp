@@ -117,6 +117,7 @@ private:
 
 std::vector<Candidate> candidates(const std::vector<Tensor>& outputs, const Target& target,
                                   const CandidateOptions& options) {
+    user_check(!outputs.empty(), std::source_location::current(), "candidates: needs at least one output tensor");
     const std::function<Schedule()> rule = [&] { return options.rule(outputs, target); };
     std::vector<Candidate> found;
     for (Made& made : Search(rule, options.limit).run()) {

@@ -227,7 +227,7 @@ private:
     std::vector<TiledProduct> tilings_of_sums(const Tensor& c) const {
         std::vector<TiledProduct> found = tilings_to_try(c, declared_, moved_.lying, outputs_, target_);
         if (shareable_ && !scatters_or_scans(unscheduled_[c]) && !is_redeclared(c, declared_))
-            for (TiledProduct& columns : column_reductions(c, outputs_)) found.push_back(std::move(columns));
+            add_column_reductions(found, c, outputs_);
         return found;
     }
 

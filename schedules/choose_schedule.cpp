@@ -17,6 +17,7 @@ Schedule chosen_schedule(const std::vector<Tensor>& outputs, const Target& targe
 Schedule ChooseSchedule::operator()(const std::vector<Tensor>& outputs, const Target& target,
                                     std::source_location where) const {
     CalledFrom caller(where);
+    user_check(!outputs.empty(), where, "choose_schedule: needs at least one output tensor");
     return schedule_as_tuned(outputs, target, "choose_schedule", chosen_schedule);
 }
 

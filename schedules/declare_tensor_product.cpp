@@ -164,7 +164,6 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target) {
     Stored rows = stored(read);
     if (shape.row_terms != RowTerms::All && exact_terms(shape) > 0) return false;  // parts have a fixed number of terms
     bool whole = rows.a[1] * bytes % piece_bytes == 0 && rows.b[1] * bytes % piece_bytes == 0;
-    if (shape.activation == Activation::SwiGlu && shape.m < rows_of_unit) return false;
     return whole && (takes_any_side(shape.operand) || (!read.transpose_a && read.transpose_b));
 }
 
@@ -185,6 +184,8 @@ double gating_cycles(const TensorProductShape& shape) {
 bool keeps_together(const WarpgroupTiles& tiles, const TensorProductShape& shape) {
     bool gated = shape.activation == Activation::SwiGlu;
     if (gated && (tiles.swap || tiles.block_n % (2 * gated_columns) != 0)) return false;
+    // Sums in registers are of rows that are there: each warpgroup has some.
+    if (gated && shape.m * tiles.warpgroups <= tiles.block_m * (tiles.warpgroups - 1)) return false;
     if (tiles.cluster > 1 && (shape.experts || shape.row_terms != RowTerms::All)) return false;
     if (shape.experts) return !tiles.swap && tiles.block_m == rows_of_block;
     return shape.row_terms == RowTerms::All || rows_of_block % tiles.block_m == 0;

@@ -36,6 +36,13 @@ struct KeptColumns {
     size_t along = 0;            ///< their dimension of terms
     std::vector<Tensor> kept;    ///< inputs that several stages read
     int64_t bytes = 1;           ///< of the widest element that is loaded or stored
+
+    /// Columns that lie side by side: of all dimensions behind the terms.
+    int64_t width() const {
+        int64_t width = 1;
+        for (size_t d = along + 1; d < shape.size(); ++d) width *= shape[d];
+        return width;
+    }
 };
 
 class Finder {
@@ -218,7 +225,7 @@ struct Threads {
 std::optional<Threads> threads_of(const KeptColumns& columns, const Target& target) {
     constexpr int64_t vector_bytes = 16, most_lanes = 4, steps = 8, most_threads = 1024, least_threads = 128;
     constexpr int64_t beside = 16 << 10;  // where threads meet, and what a block has for the system
-    const int64_t width = columns.shape.back(), terms = columns.shape[columns.along];
+    const int64_t width = columns.width(), terms = columns.shape[columns.along];
     Threads threads{1, 1, vector_bytes / columns.bytes, 1};
     while (width % threads.neighbours != 0) threads.neighbours /= 2;
     // Powers of 2, by which lanes exchange sums, and tiles that are no wider than rows.
@@ -281,6 +288,7 @@ public:
         for (const Stage& stage : s_.all_stages())
             if (!s_.reduces(stage) && !is_one_of(declared_.outputs, stage) && !is_one_of(declared_.kept, stage))
                 s_.inline_stage(stage);
+        join_columns();
         const Tensor& leading = *std::ranges::find_if(
             declared_.outputs, [&](const Tensor& t) { return t.rank() == static_cast<int>(columns_.shape.size()); });
         const Loop block = lead(s_[leading]);
@@ -295,6 +303,27 @@ private:
     bool is_one_of(const std::vector<Tensor>& tensors, const Stage& stage) const {
         return std::ranges::any_of(tensors, [&](const Tensor& t) { return s_[t].id == stage.id; });
     }
+
+    /// Dimensions behind the terms are one, whatever lines these are of: tiles of it begin at whole sectors, and none
+    /// ends with each line.
+    void join_columns() {
+        const auto first = static_cast<int>(columns_.along) + 1, last = static_cast<int>(columns_.shape.size()) - 1;
+        if (first == last) return;
+        for (const Stage& stage : s_.all_stages()) {
+            const int without = has_terms(stage) ? 0 : 1;
+            s_.join_axes(stage, first - without, last - without);
+        }
+        for (const OperationRef& input : operations_of(declared_.outputs)) {
+            if (!input->is_input()) continue;
+            const auto rank = static_cast<int>(input->shape.size()), without = last + 1 - rank;
+            bool is_alike = without == 0 || without == 1;
+            for (int d = first; is_alike && d <= last; ++d)
+                is_alike = as_constant(input->shape[d - without]) == columns_.shape[d];
+            if (is_alike) s_.join_axes(Tensor(input, 0), first - without, last - without);
+        }
+        rank_ = columns_.along + 2;
+    }
+    bool has_terms(const Stage& stage) const { return s_.data_loops(stage).size() == rank_; }
 
     Loop lead(const Stage& stage) {
         std::vector<Loop> outside = s_.data_loops(stage);
@@ -320,7 +349,7 @@ private:
         const std::vector<Loop> loops = s_.data_loops(stage);
         if (reduces)
             spread(s_.reduce(stage), loops.back(), {});
-        else if (loops.size() == columns_.shape.size())
+        else if (loops.size() == rank_)
             spread(loops[columns_.along], loops.back(), {});
         else
             bind(vectors(loops.back()), {});
@@ -353,6 +382,7 @@ private:
     const KeptColumns& columns_;
     Threads threads_;
     Schedule s_;
+    size_t rank_ = columns_.shape.size();  ///< of elements
 };
 
 }  // namespace

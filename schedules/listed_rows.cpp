@@ -16,7 +16,8 @@ constexpr int64_t terms_each = 32;         // of a thread, of those that a block
 constexpr int64_t blocks_wanted = 264;     // two for each multiprocessor of a large GPU
 // Of terms that are looked at soon: blocks store while others list.
 constexpr int64_t few_terms = 1024, blocks_of_few_terms = 1056;
-constexpr int64_t most_turns = 8;  // of a thread, rows one after another
+constexpr int64_t most_turns = 8;   // of a thread, rows one after another
+constexpr int64_t many_terms = 16;  // of a row
 
 int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 int64_t power_above(int64_t value) {
@@ -32,11 +33,14 @@ ListedTiles listed_tiles(const ScatteredSizes& sizes) {
     const int64_t vector = std::gcd(stored, std::max<int64_t>(sizes.width, 1));
     const int64_t vectors = std::max<int64_t>(divide_up(sizes.width, vector), 1);
     ListedTiles tiles{.vector = vector};
+    // A block has one row of many terms, and a thread few of its elements, so that several terms' are on their way.
+    const bool has_many = sizes.rows > 0 && sizes.terms / sizes.rows >= many_terms;
+    const int64_t accumulators = has_many ? stored : most_accumulators;
     // What the threads of a block store at once lies side by side: warps have rows each, or share wide ones.
     tiles.lanes = std::min(power_above(vectors), warp);
-    while (tiles.lanes < threads_of_block && tiles.lanes * most_accumulators / vector < vectors) tiles.lanes *= 2;
+    while (tiles.lanes < threads_of_block && tiles.lanes * accumulators / vector < vectors) tiles.lanes *= 2;
     tiles.beside = threads_of_block / tiles.lanes;
-    tiles.parts = std::min(divide_up(vectors, tiles.lanes), most_accumulators / vector);
+    tiles.parts = std::min(divide_up(vectors, tiles.lanes), std::max<int64_t>(accumulators / vector, 1));
     tiles.terms = std::clamp(power_above(sizes.terms), threads_of_block, threads_of_block * terms_each);
     const int64_t across = divide_up(sizes.width, tiles.columns());
     const bool at_once = sizes.terms <= tiles.terms;
@@ -65,7 +69,9 @@ double microseconds_to_list(const ScatteredSizes& sizes) {
     const double instructions =
         blocks * (terms * of_a_term + (sizes.terms > few_terms ? lists * of_a_list : of_a_short_list)) +
         warps_of_rows * across * entries * of_an_entry;
-    const double in_series = entries * entry_in_series + terms / static_cast<double>(sizes.rows) * term_in_series;
+    const double at_once = tiles.rows == 1 ? 4 : 1;  // of a row, where no entry is another row's
+    const double in_series =
+        entries * entry_in_series + terms / static_cast<double>(sizes.rows) * term_in_series / at_once;
     return instructions / each_microsecond + lists * waits_for_a_list + in_series + to_launch;
 }
 

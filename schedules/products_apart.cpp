@@ -10,6 +10,7 @@
 #include "dsl/stage.h"
 #include "schedules/declared_as.h"
 #include "schedules/free_names.h"
+#include "schedules/matrix_factors.h"
 #include "schedules/replace_tensors.h"
 #include "schedules/unit_product.h"
 
@@ -45,6 +46,14 @@ Expr sum_of_term(const Reduce& sum, const Expr& term) {
     Reduce own = sum;
     own.values = {term};
     return make_expr(term.type(), std::move(own));
+}
+
+/// A product of two matrices that tensor cores do not take, as one of f32, and that is worth tiles of its own: beside
+/// other sums each element would go through all terms alone.
+bool is_for_tiles_of_threads(const Tensor& sum) {
+    constexpr int64_t least = 64;
+    const auto factors = matrix_factors(sum);
+    return factors && std::min({factors->shape.m, factors->shape.n, factors->shape.k}) >= least;
 }
 
 class Separation {
@@ -150,7 +159,7 @@ private:
     static bool is_product(const Tensor& tensor, const Expr& reduction) {
         if (!is_plain_sum(*reduction.as<Reduce>())) return false;
         const Tensor own = declared_as(tensor, reduction);
-        return unit_product(own) || thin_product(own);
+        return unit_product(own) || thin_product(own) || is_for_tiles_of_threads(own);
     }
 
     static std::vector<Expr> axes_of(const Tensor& tensor, const Expr& reduction) {

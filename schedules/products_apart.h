@@ -6,9 +6,9 @@
 
 namespace tw::schedules {
 
-/// Of elements that are made of several sums, one of them at least a product that tensor cores can make, and of a sum
-/// of such products that have no accumulation together (unit_product), which is taken as a sum for each, here of bf16
-/// and of f16:
+/// Of elements that are made of several sums, one of them at least a product that tensor cores can make, or one of
+/// large matrices that threads make in tiles, and of a sum of such products that have no accumulation together
+/// (unit_product), which is taken as a sum for each, here of bf16 and of f16:
 ///
 ///     gates[b, g] = sum_k x[b, k] * w[g, k] + sum_l h[b, l] * r[g, l] + bias[g]
 ///     c[i, j] = sum_k (a_bf16[i, k] * b_bf16[k, j] - a_f16[i, k] * b_f16[k, j])

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "schedules/share_reduction.h"
+#include "schedules/take_steps.h"
 #include "support/error.h"
 
 namespace tw::schedules {
@@ -58,6 +59,19 @@ void share_rows(Schedule& s, const std::vector<Loop>& rows, Loop running) {
     s.bind(part, thread);
 }
 
+/// Terms whose order counts: each thread combines neighbours, and blocks have a result each.
+void share_in_order(Schedule& s, Stage stage) {
+    const Loop terms = s.reduce(stage);
+    const int64_t each = std::max<int64_t>((extent_of(s, terms) + Threads - 1) / Threads, 1);
+    std::vector<Loop> order = s.data_loops(stage);
+    const auto [share, term] = s.split(terms, each, Tail::Mask, {"share", "term"});
+    order.insert(order.end(), {share, term});
+    s.order(order);
+    order.resize(order.size() - 2);
+    s.bind(order.size() > 1 ? s.fuse(order, "all") : order[0], grid.x);
+    s.bind(share, thread);
+}
+
 void spread(Schedule& s, const std::vector<Loop>& others, Loop running, bool side_by_side) {
     if (side_by_side)
         spread_columns(s, others, running);
@@ -96,8 +110,8 @@ void schedule_scan(Schedule& s, Stage stage, Loop along) {
     const Stage before = s.readers(totals)[0];
     if (side_by_side)
         spread_results(s, totals, Threads);
-    else
-        share_reduction(s, totals);
+    else if (!take_steps(s, totals, [&](Schedule& trial) { share_reduction(trial, totals); }))
+        share_in_order(s, totals);
     const size_t axis = std::ranges::find(loops, along.id, &Loop::id) - loops.begin();
     const std::vector<Loop> of_before = s.data_loops(before);
     spread(s, all_but(of_before, of_before[axis]), of_before[axis], side_by_side);

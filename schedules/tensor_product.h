@@ -128,7 +128,7 @@ bool takes_warpgroups(const TensorProductShape& shape, const Target& target);
 /// Whether blocks of their own may share k: not where rows decide how many terms there are.
 bool may_split_k(const TensorProductShape& shape);
 /// Whether tiles keep together what belongs together: rows of one expert, or of equally many terms, which clusters of
-/// rows do not; gated columns, of which an instruction's rows hold no eights.
+/// rows do not; gated columns, of which an instruction's rows hold no eights, and whose warpgroups all have rows.
 bool keeps_together(const WarpgroupTiles& tiles, const TensorProductShape& shape);
 /// How many terms a tensor core of Hopper may sum: products of fp8 lose bits in long sums. 0: as many as there are.
 int64_t exact_terms(const TensorProductShape& shape);

@@ -93,14 +93,26 @@ std::optional<TiledProduct> column_reduction(const Tensor& c) {
     return TiledProduct{c, {}, {}, *columns};
 }
 
-std::vector<TiledProduct> column_reductions(const Tensor& c, const std::vector<Tensor>& outputs) {
+namespace {
+
+bool is_row_of_single_elements(const TiledProduct& product) {
+    if (!std::holds_alternative<ProductTiles>(product.tiles)) return false;
+    const auto factors = matrix_factors(product.c);
+    return factors && factors->shape.m == 1 && !factors->shape.transpose_b && row_of_b(factors->shape) % 2 != 0;
+}
+
+}  // namespace
+
+void add_column_reductions(std::vector<TiledProduct>& found, const Tensor& c, const std::vector<Tensor>& outputs) {
     const auto plain = column_reduction(c);
-    if (!plain) return {};
+    if (!plain) return;
     TiledProduct with = *plain;
     ColumnReduction& columns = std::get<ColumnReduction>(with.tiles);
     columns.beside = elements_beside_sums(c, outputs);
-    if (columns.beside.kept.empty()) return {*plain};
-    return {with, *plain};
+    std::vector<TiledProduct> own{*plain};
+    if (!columns.beside.kept.empty()) own.insert(own.begin(), with);
+    const bool are_first = !found.empty() && is_row_of_single_elements(found.front());
+    found.insert(are_first ? found.begin() : found.end(), own.begin(), own.end());
 }
 
 namespace {

@@ -80,8 +80,10 @@ std::vector<TiledProduct> products_on_units(const Tensor& c, const std::vector<T
 /// reduction of many rows to columns, in tiles of threads.
 std::optional<TiledProduct> product_of_threads(const Tensor& c, const Target& target);
 std::optional<TiledProduct> column_reduction(const Tensor& c);
-/// With what its kernel can store beside, and without, to try one after another.
-std::vector<TiledProduct> column_reductions(const Tensor& c, const std::vector<Tensor>& outputs);
+/// Adds it behind others that may make c, with what its kernel can store beside, and without; before a row of odd
+/// length in tiles of threads, which copy the matrix element by element though nothing of it is read again (1 x 3151 x
+/// 47584: 0.195 ms, 0.170 as sums of columns).
+void add_column_reductions(std::vector<TiledProduct>& found, const Tensor& c, const std::vector<Tensor>& outputs);
 
 void schedule_tiled(Schedule& s, const TiledProduct& product);
 /// "tiling 128x256x64w2s4p1t1, from its record", of a tensor core.

@@ -13,6 +13,7 @@
 #include "schedules/declared_as.h"
 #include "schedules/self_products.h"
 #include "schedules/thin_product.h"
+#include "schedules/tuned_records.h"
 #include "schedules/whole_tiles.h"
 
 namespace tw::schedules {
@@ -363,6 +364,9 @@ std::vector<ProductTiling> tilings_of(const UnitProduct& product, const Target& 
     const auto products = static_cast<int64_t>(product.more.size()) + 1;
     shape.k *= products;
     std::vector<ProductTiling> tilings{best_tiling(shape, target)};
+    // A record may say what cannot be built.
+    if (takes_warpgroups(shape, target) && tuned_tiling(shape, target) == tilings[0])
+        tilings.emplace_back(warpgroup_tiles(shape, target));
     const bool by_units_alone = product.rows_of_matrix > 0 || products > 1;
     if (by_units_alone && std::holds_alternative<ThinTiles>(tilings[0])) tilings.clear();
     if (tilings.empty() || !std::holds_alternative<TensorTiles>(tilings[0]))

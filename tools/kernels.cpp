@@ -44,7 +44,8 @@ const schedules::CatalogEntry& kernel_named(const std::string& name) {
     std::vector<std::string> close = near_names(name, names);
     std::string help = close.empty() ? "" : fmt::format("; near it: {}", fmt::join(close, ", "));
     if (const std::string form = schedules::form_of(name); !form.empty()) help += "; " + form;
-    throw CLI::ValidationError(fmt::format("no kernel named '{}'{}; `tw list` shows all", name, help));
+    throw CLI::ValidationError(
+        fmt::format("no kernel named '{}'{}; `tw list` shows all, and --load FILE brings those of yours", name, help));
 }
 
 namespace {

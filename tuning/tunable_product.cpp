@@ -66,11 +66,14 @@ std::optional<Tunable> tunable_product(const std::string& name) {
     };
     tunable.largest = keeps_few_bits ? 1 : 4;
     tunable.reference = [=](const Target& target) {
-        const schedules::TensorTiles by_warps{.block_m = 64,
-                                              .block_n = 64,
+        // No larger than the product: gated columns are computed of sums in registers, of whole tiles.
+        auto warp_of = [](int64_t extent) -> int64_t { return extent <= 16 ? 16 : 32; };
+        auto block_of = [&](int64_t extent) { return extent <= 32 ? warp_of(extent) : 64; };
+        const schedules::TensorTiles by_warps{.block_m = block_of(shape.m),
+                                              .block_n = block_of(shape.n),
                                               .block_k = 64 / bytes_of(shape.operand),
-                                              .warp_m = 32,
-                                              .warp_n = 32,
+                                              .warp_m = warp_of(shape.m),
+                                              .warp_n = warp_of(shape.n),
                                               .stages = 3};
         return tensor_product_schedule(product, by_warps, target);
     };

@@ -14,8 +14,13 @@ struct OwnOfIterations {
     /// in arrays that are `constant`.
     bool all_have(const Expr& expr, const std::set<const BufferNode*>& constant = {}) const;
 
-    std::vector<Expr> variables;          ///< its own, and those that its body defines
-    std::set<const BufferNode*> written;  ///< in its body, or begun there
+    /// How many values of it all iterations have, if those are the same: one for each combination of nested unrolled
+    /// loops' variables that it reads. 0: iterations have values of their own.
+    int64_t values_all_have(const Expr& expr) const;
+
+    std::vector<Expr> variables;            ///< its own, and those that its body defines
+    std::vector<const ThreadLoop*> nested;  ///< unrolled loops in its body, of constant extents
+    std::set<const BufferNode*> written;    ///< in its body, or begun there
 };
 
 }  // namespace tw::codegen

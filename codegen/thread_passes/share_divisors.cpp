@@ -11,6 +11,7 @@ namespace tw::codegen {
 namespace {
 
 constexpr int64_t many_dividends = 4;
+constexpr int64_t most_divisors = 16;  // whose reciprocals a thread keeps at the same time
 
 }  // namespace
 
@@ -27,7 +28,9 @@ ThreadKernel share_divisors(const ThreadKernel& kernel) {
             return transform(root, [&](const Expr& e) -> Expr {
                 const Binary* quotient = e.type() == Type::F32 ? e.as<Binary>() : nullptr;
                 if (!quotient || quotient->op != BinaryOp::Div || quotient->b.as<FloatConstant>()) return {};
-                if (!own.all_have(quotient->b) || own.all_have(quotient->a)) return {};
+                const int64_t divisors = own.values_all_have(quotient->b);
+                if (divisors == 0 || divisors > most_divisors) return {};
+                if (own.values_all_have(quotient->a) != 0) return {};
                 shared.insert(to_string(quotient->b));
                 found = true;
                 return make_expr(f32, Binary{BinaryOp::DivShared, quotient->a, quotient->b});

@@ -180,8 +180,9 @@ std::optional<std::string> CubinCache::load(std::string_view key) {
     }
     if (problem.empty()) return std::nullopt;
     const bool is_gone = remove_entry(file_name);
-    warn_once(fmt::format("{} a damaged entry of the kernel cache: {}: {}", is_gone ? "removed" : "cannot remove",
-                          (directory_ / file_name).string(), problem));
+    warn_once(
+        fmt::format("{} a damaged entry of the kernel cache: {}: {}; what it held has to be compiled, or tuned, again",
+                    is_gone ? "removed" : "cannot remove", (directory_ / file_name).string(), problem));
     return std::nullopt;
 }
 

@@ -54,6 +54,28 @@ TEST(ShareDivisors, OfElementsWithOneDivisor) {
     EXPECT_THAT(four.after(exp(four.own()) / four.sum()), HasSubstr("held[d] = divided(exp(held[d]), total[0])"));
 }
 
+/// A divisor for each column of several rows: columns stand inside, each has one for all rows.
+TEST(ShareDivisors, OfRowsWithOneDivisorAColumn) {
+    constexpr int rows = 5, columns = 3;
+    ThreadKernel kernel = empty_kernel("columns", warp_of_dividends);
+    const Buffer y = make_buffer("y", f32, Memory::Global, {warp_of_dividends * rows * columns});
+    const Buffer held = make_buffer("held", f32, Memory::Registers, {rows * columns}),
+                 total = make_buffer("total", f32, Memory::Registers, {columns});
+    add_argument(kernel, y, true);
+    const Expr r = index_variable("r", 0, rows - 1), c = index_variable("c", 0, columns - 1),
+               d = index_variable("d", 0, columns - 1);
+    const Expr element = load(held, {r * columns + c}), divisor = load(total, {c});
+    auto after = [&](const Expr& value) {
+        kernel.body = in_order(
+            {declare(held), declare(total), unrolled(d, columns, {store(total, {d}, cast(f32, d) + 2.0)}),
+             unrolled(r, rows, {unrolled(c, columns, {store(y, {(kernel.thread * rows + r) * columns + c}, value)})})});
+        return to_string(share_divisors(kernel).body);
+    };
+    EXPECT_THAT(after(element / divisor), HasSubstr("divided(held[r * 3 + c], total[c])"));
+    EXPECT_THAT(after(divisor / element), Not(HasSubstr("divided")));
+    EXPECT_THAT(after(load(total, {c}) * 3.0 / divisor), Not(HasSubstr("divided"))) << "the same in all rows";
+}
+
 /// Few elements, divisors of their own, one that the loop changes, constants, and quotients that are all alike.
 TEST(ShareDivisors, NothingElse) {
     Dividends three(3), four(4);

@@ -11,6 +11,7 @@
 #include "ops/operator.h"
 #include "runtime/compile/cubin_cache.h"
 #include "runtime/driver/emulated_device.h"
+#include "schedules/candidates.h"
 #include "schedules/catalog.h"
 #include "schedules/choose.h"
 #include "schedules/plain_schedule.h"
@@ -300,6 +301,15 @@ TEST(Registry, RefusesWhatItCannotKeep) {
         return std::optional(schedules::plain_schedule(declared(5), wanted));
     });
     EXPECT_ERROR(registry.select(outputs, hopper), "registry: the rule 'wrong': it makes y f32 [5, 70]");
+    registry.add("other", [&](const auto&, const auto&) -> std::optional<Schedule> { throw std::out_of_range("far"); });
+    EXPECT_ERROR(registry.select(outputs, hopper), "registry: the rule 'other' ended with 'far'; it should return");
+    EXPECT_NO_THROW(registry.select(outputs, hopper, {.without = {"other", "wrong"}}));
+    EXPECT_ERROR(registry.select(outputs, hopper, {.without = {"others"}}),
+                 "registry: there is no 'others' to select without; there are [other, wrong, mine]");
+    const std::vector<Tensor> nothing;
+    EXPECT_ERROR(registry.select(nothing, hopper), "registry: select() needs at least one output tensor");
+    EXPECT_ERROR(schedules::choose_schedule(nothing, hopper), "choose_schedule: needs at least one output tensor");
+    EXPECT_ERROR(schedules::candidates(nothing, hopper), "candidates: needs at least one output tensor");
 }
 
 TEST(Registry, IsAskedByOperatorsWithoutASchedule) {

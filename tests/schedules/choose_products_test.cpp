@@ -192,6 +192,17 @@ TEST(ChooseProducts, OtherwiseAsEver) {
 }
 
 // Between others, too, a reduction is shared only if it has few results.
+/// One row, of whose matrix nothing is read again: elements that are alone are not copied first.
+TEST(ChooseProducts, OfOneOddRowAreSumsOfColumns) {
+    for (const int64_t n : {3151, 3152}) {
+        const Tensor a = input("a", f32, {1, 47584}), b = input("b", f32, {47584, n});
+        const Axis k = reduce_axis("k", 47584);
+        const Tensor c = compute("c", {1, n}, [&](Expr i, Expr j) { return sum(a(i, k) * b(k, j), k); });
+        const std::string steps = schedules::choose_schedule({c}, target("sm_90a")).trace_as_cpp();
+        EXPECT_EQ(steps.find("s.stage(") == std::string::npos, n % 2 == 1) << steps;
+    }
+}
+
 TEST(ChooseProducts, IntermediateSums) {
     Tensor a = input("a", f32, {80, 16}), b = input("b", f32, {80, 16});
     Axis k = reduce_axis("k", 16), j = reduce_axis("j", 80);

@@ -49,6 +49,21 @@ TEST(ChooseRows, LongSumsHaveMoreThreads) {
     }
 }
 
+/// Where neighbours lie at multiples of few bytes, more threads have narrow vectors each, but few rows of wide ones.
+TEST(ChooseRows, OfNarrowVectorsHaveMoreThreads) {
+    for (const auto& [name, threads] : {std::pair{"softmax_gradient_41768x62_f16", 8},
+                                        {"softmax_60000x50_bf16", 4},
+                                        {"softmax_40000x97_f16", 16},
+                                        {"softmax_gradient_30001x61_f32", 16},
+                                        {"layernorm_40000x90_f16", 8},
+                                        {"softmax_20000x33_f32", 8},
+                                        {"softmax_40000x64_f16", 8}}) {
+        const std::string cuda = build(find_kernel(name)->make(target("sm_90a"))).cuda();
+        for (int lanes = 1; lanes <= 32; lanes *= 2)
+            EXPECT_EQ(cuda.find(fmt::format(", {})", lanes)) != std::string::npos, lanes < threads) << name << lanes;
+    }
+}
+
 /// Of two operands, a thread of 512 keeps no more than what its registers hold as floats, too.
 TEST(ChooseRows, KeepWhatRegistersHold) {
     auto is_kept = [](const char* name) {

@@ -30,10 +30,12 @@ std::vector<Tensor> softmax_between(Type type, int64_t groups, int64_t terms, in
     })};
 }
 
-/// A layer norm over the channels of images, with its statistics, a gain and a bias for each channel.
+/// A layer norm over the channels of images, with its statistics, a gain and a bias for each channel, a weight for each
+/// pixel and a bias for its place.
 std::vector<Tensor> norm_of_channels(Type type, int64_t images, int64_t channels, int64_t height, int64_t width) {
     const Tensor x = input("x", type, {images, channels, height, width}), gain = input("gain", f32, {channels}),
-                 bias = input("bias", f32, {channels});
+                 bias = input("bias", f32, {channels}), place = input("place", f32, {height, width}),
+                 weight = input("weight", f32, {images, height, width});
     const Axis k = reduce_axis("k", channels), l = reduce_axis("l", channels);
     const double count = static_cast<double>(channels);
     const Tensor mean = compute("mean", {images, height, width},
@@ -45,7 +47,8 @@ std::vector<Tensor> norm_of_channels(Type type, int64_t images, int64_t channels
     const Tensor scale = compute("scale", {images, height, width},
                                  [&](Expr n, Expr h, Expr w) { return rsqrt(variance(n, h, w) + 1e-5); });
     const Tensor y = compute("y", {images, channels, height, width}, [&](Expr n, Expr c, Expr h, Expr w) {
-        return cast(type, (wide(x(n, c, h, w)) - mean(n, h, w)) * scale(n, h, w) * gain(c) + bias(c));
+        const Expr normed = (wide(x(n, c, h, w)) - mean(n, h, w)) * scale(n, h, w) * weight(n, h, w);
+        return cast(type, normed * gain(c) + bias(c) + place(h, w));
     });
     return {y, mean, scale};
 }

@@ -130,6 +130,29 @@ Tensor diffused(int64_t height, int64_t width, int steps) {
     return u;
 }
 
+// Products that no tensor core takes are tiles of threads each: of f32, of two types, in one sum or in several.
+TEST(ProductsApart, OfThreadsAreTilesEach) {
+    std::mt19937 random(5);
+    for (int form = 0; form < 4; ++form) {
+        const int64_t m = std::uniform_int_distribution<int64_t>(64, 90)(random), n = m + 7, k = 70;
+        const Tensor a = input("a", f32, {m, k}), b = input("b", form == 3 ? bf16 : f32, {k, n}),
+                     c = input("c", f32, {m, k}), d = input("d", form == 3 ? bf16 : f32, {k, n});
+        const Axis r = reduce_axis("r", k), q = reduce_axis("q", k);
+        auto product = [](const Tensor& x, const Tensor& y, const Expr& i, const Expr& j, const Axis& of) {
+            return x(i, of) * cast(f32, y(of, j));
+        };
+        const Tensor y = compute("y", {m, n}, [&](Expr i, Expr j) {
+            if (form == 0) return sum(product(a, b, i, j, r) - product(c, d, i, j, r), r);
+            const Expr first = sum(product(a, b, i, j, r), r), second = sum(product(c, d, i, j, q), q);
+            return form == 1 ? first + second : tanh(first) * second;
+        });
+        SCOPED_TRACE(to_string(*y.operation()));
+        const Schedule s = choose_schedule({y}, target("sm_90a"));
+        EXPECT_EQ(times_in(s.trace_as_cpp(), "Memory::Shared"), 4u) << s.trace_as_cpp();
+        expect_right(s, {y}, 7);
+    }
+}
+
 // Few rows, of which threads make each product: a kernel each, the second with what is made of both.
 TEST(ProductsApart, OfFewRows) {
     std::mt19937 random(4);

@@ -1,4 +1,6 @@
 // Schedules of scans by rule: along rows, columns, of a single long one, of what a gradient makes.
+#include <random>
+
 #include <gtest/gtest.h>
 
 #include "dsl/declare_scan.h"
@@ -70,6 +72,43 @@ TEST_P(ScanRows, LongRowsAndColumnsInParts) {
         }
         EXPECT_EQ(wrong, 0);
     }
+}
+
+/// A reducer whose order counts: parts of a long row are combined by threads that have neighbouring terms.
+TEST_P(ScanRows, LongRecurrencesInParts) {
+    constexpr int64_t rows = 2, length = 33001;
+    const Reducer recurrence = make_reducer(
+        "recurrence", {constant(f32, 1.0), constant(f32, 0.0)},
+        [](auto& a, auto& b) {
+            return std::vector<Expr>{a[0] * b[0], b[0] * a[1] + b[1]};
+        },
+        false);
+    const Tensor a = input("a", f32, {rows, length}), b = input("b", f32, {rows, length});
+    const Axis j = reduce_axis("j", length);
+    const Tensor h = compute("h", {rows, length}, [&](Expr i, Expr t) {
+        return scan(recurrence, {a(i, j), b(i, j)}, j, t)[1];
+    });
+    const Schedule s = schedules::choose_schedule({h}, device_target());
+    SCOPED_TRACE(s.trace_as_cpp());
+    EXPECT_EQ(s.tree().nests.size(), 3u);
+    Bindings data = whole_numbers({h}, 12);
+    auto floats_of = [](HostArray& array) { return reinterpret_cast<float*>(array.bytes.data()); };
+    float *factor = floats_of(data.inputs.at("a")), *more = floats_of(data.inputs.at("b"));
+    std::mt19937 random(12);
+    for (int64_t t = 0; t < rows * length; ++t)
+        factor[t] = std::uniform_int_distribution(-1, 1)(random);  // stays exact
+    Executable executable(build(s), device_);
+    HostArray got = run_on(executable, data)[0];
+    const float* out = floats_of(got);
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < rows; ++i) {
+        float before = 0;
+        for (int64_t t = i * length; t < (i + 1) * length; ++t) {
+            before = factor[t] * before + more[t];
+            wrong += out[t] != before;
+        }
+    }
+    EXPECT_EQ(wrong, 0);
 }
 
 // What choose_schedule asks first: where a loop can run, terms vary, and where none vary, no loop is tried.

@@ -226,6 +226,7 @@ TEST(ScatteredRows, FindTheirTermsByTheFewestInstructions) {
     EXPECT_EQ(scattered_way(120, 30976, 6080), ScatteredWay::Listed);
     EXPECT_EQ(scattered_way(128, 7296, 862), ScatteredWay::Listed);   // 0.0084 ms, sorted 0.0194
     EXPECT_EQ(scattered_way(300, 1000, 4096), ScatteredWay::Listed);  // 0.0075 ms, sorted 0.0152
+    EXPECT_EQ(scattered_way(9824, 192, 853), ScatteredWay::Listed);   // 0.0205 ms, sorted 0.0291
     EXPECT_EQ(scattered_way(50, 9, 64), ScatteredWay::Compared);
     EXPECT_EQ(scattered_way(152, 648, 8768), ScatteredWay::Listed);
     EXPECT_EQ(scattered_way(901, 22, 20544), ScatteredWay::Sorted);
@@ -247,6 +248,7 @@ TEST(ScatteredRows, AreSharedAsTheirTermsAndWidthsTell) {
     EXPECT_EQ(many.lanes, 16);
     EXPECT_EQ(many.parts, 1);
     EXPECT_EQ(sorted_threads({32768, 50304, 768}).lanes, 0);  // vectors of all rows
+    EXPECT_EQ(sorted_threads({9824, 192, 853}).lanes, 0);     // 51 terms of a row, few rows: 0.029 ms, 0.039 in parts
     EXPECT_EQ(sorted_threads({32768, 50304, 768}).vector, 8);
     EXPECT_EQ(sorted_threads({2240, 8384, 1128}).lanes * sorted_threads({2240, 8384, 1128}).parts, 288);
     EXPECT_EQ(sorted_threads({0, 0, 0}).lanes, 0);

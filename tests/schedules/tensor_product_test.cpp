@@ -438,7 +438,7 @@ TEST_P(TensorProducts, OfGatedColumnsHaveParts) {
     for (int round = 0; round < 8; ++round) {
         TensorProductShape shape{.m = random.between(20, 70),
                                  .n = 16 * random.between(2, 6),
-                                 .k = random.between(1500, 2500),
+                                 .k = random.between(2900, 3600),
                                  .batch = random.between(0, 2),
                                  .operand = random.chance(0.5) ? bf16 : f16,
                                  .result = random.chance(0.3) ? f32 : bf16,
@@ -454,6 +454,27 @@ TEST_P(TensorProducts, OfGatedColumnsHaveParts) {
         SCOPED_TRACE(s.trace_as_cpp());
         expect_declared(s, integers_for(s.outputs(), 2), near(shape.result == f32 ? 100 : 1, 1e-20));
     }
+}
+
+// Gated products of fewer rows than an instruction has take warpgroups too, in every tile of the space.
+TEST(TensorProduct, OfFewGatedRowsAreBuiltInAllTiles) {
+    fuzz::Random random(31);
+    for (const Type operand : {bf16, f16, tf32})
+        for (const int64_t m : {random.between(1, 20), random.between(21, 63), random.between(65, 190)}) {
+            TensorProductShape shape{.m = m,
+                                     .n = 16 * random.between(4, 40),
+                                     .k = 64 * random.between(4, 40),
+                                     .operand = operand,
+                                     .result = operand == tf32 ? f32 : bf16,
+                                     .transpose_a = operand == tf32 || m % 8 == 0,
+                                     .transpose_b = true,
+                                     .add_bias = random.chance(0.5),
+                                     .activation = Activation::SwiGlu};
+            shape.copy_operands = wants_copied_operands(shape);
+            EXPECT_TRUE(takes_warpgroups(shape, target("sm_90a"))) << m << name_of(operand);
+            for (const ProductTiling& tiling : spread_tensor_product_space(shape, target("sm_90a"), 10))
+                EXPECT_NO_THROW(build(scheduled(shape, tiling, target("sm_90a")))) << m << " " << tiling_text(tiling);
+        }
 }
 
 // Pieces of 4 bytes of narrow elements come asynchronously, as many stages ahead as are asked for; those of f32 do not.

@@ -24,9 +24,10 @@ TuneResult tuned(const Tunable& tunable, const std::string& device, size_t limit
 
 TEST(Tune, MeasuresTheSpaceAndTheTilingOfToday) {
     const Target limits = target("sm_90a");
-    for (const char* name : {"gemm_bf16_24x40x64_tb", "convolution_bf16_2x7x6x16_24_3x3_pad1",
-                             "convolution_data_gradient_f16_1x7x6x16_24_3x2_stride2",
-                             "convolution_weight_gradient_bf16_2x7x6x16_24_3x3_pad1"}) {
+    for (const char* name :
+         {"gemm_bf16_24x40x64_tb", "gemm_f16_5x32x64_swiglu", "convolution_bf16_2x7x6x16_24_3x3_pad1",
+          "convolution_data_gradient_f16_1x7x6x16_24_3x2_stride2",
+          "convolution_weight_gradient_bf16_2x7x6x16_24_3x3_pad1"}) {
         SCOPED_TRACE(name);
         const Tunable tunable = find_tunable(name);
         const TuneResult result = tuned(tunable, "emulated", 4);
