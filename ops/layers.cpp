@@ -198,14 +198,25 @@ double accuracy(const HostArray& logits, const std::vector<int32_t>& labels, std
     return labels.empty() ? 0 : double(right) / double(labels.size());
 }
 
+namespace {
+
+/// The square root of it, by which weights of so many inputs are divided.
+double root_of_size(const char* layer, int64_t size, int64_t other) {
+    if (size <= 0 || other <= 0) throw_error(Error, "{}: sizes are {} and {}; give positive ones", layer, size, other);
+    return std::sqrt(static_cast<double>(size));
+}
+
+}  // namespace
+
 Linear::Linear(std::shared_ptr<Backend> backend, int64_t in, int64_t out, uint64_t seed)
-    : weight_(register_parameter("weight",
-                                 uniform_parameter(backend, {out, in}, 1 / std::sqrt(double(in)), 2 * seed, "weight"))),
+    : weight_(register_parameter(
+          "weight", uniform_parameter(backend, {out, in}, 1 / root_of_size("Linear", in, out), 2 * seed, "weight"))),
       bias_(register_parameter("bias",
                                uniform_parameter(backend, {out}, 1 / std::sqrt(double(in)), 2 * seed + 1, "bias"))) {}
 
 Embedding::Embedding(const std::shared_ptr<Backend>& backend, int64_t words, int64_t width, uint64_t seed)
     : weight_(register_parameter(
-          "weight", uniform_parameter(backend, {words, width}, 1 / std::sqrt(double(width)), seed, "table"))) {}
+          "weight",
+          uniform_parameter(backend, {words, width}, 1 / root_of_size("Embedding", width, words), seed, "table"))) {}
 
 }  // namespace tw::nn

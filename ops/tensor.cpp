@@ -51,7 +51,9 @@ void Tensor::set_data(const Buffer& data, std::shared_ptr<const bool> has_run) c
 
 const Tensor::State& Tensor::state() const {
     if (!state_)
-        throw_error(Error, "an nn::Tensor is undefined; give one that was made, of data or by a call of an operator");
+        throw_error(Error,
+                    "an nn::Tensor is undefined; give one that was made, of data or by a call of an operator; a "
+                    "gradient is there behind backward()");
     return *state_;
 }
 

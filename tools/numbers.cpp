@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include <fmt/format.h>
@@ -30,13 +31,25 @@ CLI::Validator whole_number(uint64_t least, uint64_t most) {
 
 CLI::Validator seed_number() { return whole_number(0, std::numeric_limits<uint64_t>::max()); }
 
-CLI::Validator positive_real() {
-    auto check = [](const std::string& text) {
+namespace {
+
+CLI::Validator real_number(const std::function<bool(double)>& is_one, const char* what, const char* kind) {
+    auto check = [=](const std::string& text) {
         double number = 0;
-        if (reads_as(text, number) && std::isfinite(number) && number > 0) return std::string();
-        return fmt::format("'{}' is no number above 0", text);
+        if (reads_as(text, number) && std::isfinite(number) && is_one(number)) return std::string();
+        return fmt::format("'{}' is no number {}", text, what);
     };
-    return CLI::Validator(check, "", "positive number");
+    return CLI::Validator(check, "", kind);
+}
+
+}  // namespace
+
+CLI::Validator positive_real() {
+    return real_number([](double number) { return number > 0; }, "above 0", "positive number");
+}
+
+CLI::Validator non_negative_real() {
+    return real_number([](double number) { return number >= 0; }, "from 0 on", "number from 0 on");
 }
 
 }  // namespace tw

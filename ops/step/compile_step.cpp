@@ -17,9 +17,12 @@ struct CapturedStep {
         backend.write_down(capture, [&] { results = step(); });
         for (const Tensor& result : results)
             user_check(result.defined() && result.symbol().defined(), where,
-                       "compile: the function returns '{}', which the step does not make; return what it computes",
+                       "compile: the function returns '{}', which the step does not make; return what it computes, and "
+                       "read what it updates, as a parameter, itself behind run()",
                        result.defined() ? result.name() : "an undefined tensor");
         declared = capture.declared(results);
+        user_check(!declared.outputs.empty(), where,
+                   "compile: the function returns nothing, and updates nothing; return what it computes");
     }
 
     StepPlan planned(Backend& backend, StepOptions options, const Target& target, std::source_location where) const {
@@ -44,7 +47,7 @@ const PlannedStep& CompiledStep::planned() const {
 
 void CompiledStep::run(std::source_location where) const {
     const PlannedStep& step = planned();
-    results_[0].backend()->refuse_in_step("a compiled step is run", "call its function, or run it outside", where);
+    backend_->refuse_in_step("a compiled step is run", "call its function, or run it outside", where);
     step.run(where);
 }
 
@@ -53,6 +56,7 @@ CompiledStep compile(const std::shared_ptr<Backend>& backend, const std::functio
     CapturedStep captured(*backend, step, where);
     StepPlan plan = captured.planned(*backend, options, backend->target(), where);
     CompiledStep compiled;
+    compiled.backend_ = backend;
     compiled.results_ = std::move(captured.results);
     compiled.step_ = std::make_shared<PlannedStep>(std::move(plan), backend->device(), captured.capture.given(), where);
     for (size_t k = 0; k < compiled.results_.size(); ++k)

@@ -36,8 +36,9 @@ private:
     friend CompiledStep compile(const std::shared_ptr<Backend>& backend,
                                 const std::function<std::vector<Tensor>()>& step, const StepOptions& options,
                                 std::source_location where);
+    std::shared_ptr<Backend> backend_;
     std::shared_ptr<const PlannedStep> step_;
-    std::vector<Tensor> results_;
+    std::vector<Tensor> results_;  // none of a step that only updates
 };
 
 /// The step that `step` is captured as by compile(), planned for `target`, which need not be the backend's: nothing is

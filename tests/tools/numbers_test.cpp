@@ -23,6 +23,9 @@ TEST(Numbers, RealOnesArePositiveAndFinite) {
     for (std::string text : {"1", "0.5", "1e3"}) EXPECT_EQ(seconds(text), "") << text;
     for (std::string text : {"0", "-2", "inf", "nan", "1e999", "2s"})
         EXPECT_EQ(seconds(text), "'" + text + "' is no number above 0");
+    CLI::Validator decay = non_negative_real();
+    for (std::string text : {"0", "0.1", "1e-3"}) EXPECT_EQ(decay(text), "") << text;
+    for (std::string text : {"-1", "inf", "nan", ""}) EXPECT_EQ(decay(text), "'" + text + "' is no number from 0 on");
 }
 
 }  // namespace

@@ -67,7 +67,8 @@ TEST_F(Tw, TrainsOnOneImageAStep) {
 TEST_F(Tw, ResumesNoOtherTraining) {
     const std::string run = "train mlp --small --device emulated --steps 4 --checkpoint " + (folder_ / "run").string();
     ASSERT_EQ(tw(run + " --values f16").status, 0);
-    EXPECT_EQ(tw(run + " --values f16 --resume").status, 0);
+    EXPECT_THAT(tw(run + " --values f16").err, HasSubstr("is there already; go on from it with --resume"));
+    EXPECT_THAT(tw(run + " --values f16 --resume").out, HasSubstr("all 4 steps are done; --steps 8 would go on"));
     const auto refusal = [&](const std::string& options) { return tw(run + " --resume " + options).err; };
     EXPECT_THAT(refusal("--values f16 --seed 2"),
                 AllOf(HasSubstr("is a checkpoint of another training, and nothing was loaded: seed is 2 here, and 1 in "
@@ -79,6 +80,20 @@ TEST_F(Tw, ResumesNoOtherTraining) {
     EXPECT_THAT(refusal("--values f16 --batch 8"), HasSubstr("batch is 8 here, and as the network says in the file"));
     EXPECT_THAT(tw("train cnn" + run.substr(9) + " --values f16 --resume").err,
                 HasSubstr("network is cnn --small here, and mlp --small in the file"));
+}
+
+/// Nor one that learns from another text, though it has as many characters of as many kinds.
+TEST_F(Tw, ResumesNoOtherText) {
+    std::string text;
+    for (int n = 0; n < 30000; ++n) text += static_cast<char>('a' + n * n % 17);
+    const auto options = [&](const char* name) {
+        std::ofstream(folder_ / name) << text;
+        return fmt::format("train chars --small --device emulated --steps 1 --text {} --checkpoint {}",
+                           (folder_ / name).string(), (folder_ / "run").string());
+    };
+    ASSERT_EQ(tw(options("text")).status, 0);
+    for (char& character : text) ++character;
+    EXPECT_THAT(tw(options("other") + " --resume").err, HasSubstr("data is 30000 characters, checksum"));
 }
 
 /// Killed behind a checkpoint, and called again: the same bits, and each loss once, also of steps that it had made
@@ -128,6 +143,11 @@ TEST_F(Tw, SaysWhyItDoesNotTrain) {
     EXPECT_EQ(values.status, 2);
     EXPECT_THAT(values.err, HasSubstr("--values"));
     EXPECT_THAT(tw("train mlp --resume --small --device emulated").err, HasSubstr("name it with --checkpoint FILE"));
+    EXPECT_THAT(tw("train mlp --small --device emulated --checkpoint /nonexistent/run").err,
+                HasSubstr("train: cannot write /nonexistent/run; name a file in a folder that exists"));
+    EXPECT_THAT(tw("train mlp --small --device emulated --text README.md").err,
+                HasSubstr("train: mlp learns from no text; --text is for chars"));
+    EXPECT_EQ(tw("train mlp --small --device emulated --save-every 2").status, 2);
     EXPECT_THAT(tw("train chars --small --device emulated --text /nonexistent/text").err,
                 HasSubstr("train: cannot read /nonexistent/text; name text files that exist"));
     std::ofstream(folder_ / "short") << "too short";

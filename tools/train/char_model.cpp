@@ -44,6 +44,7 @@ public:
     explicit Characters(const std::vector<std::string>& paths) {
         std::string text;
         for (const std::string& path : paths.empty() ? own_documents() : paths) text += read_text(path);
+        for (const char character : text) checksum_ = mixed(checksum_, static_cast<unsigned char>(character));
         std::string known = text;
         std::ranges::sort(known);
         known.erase(std::unique(known.begin(), known.end()), known.end());
@@ -55,12 +56,14 @@ public:
         kinds_ = static_cast<int64_t>(known.size());
     }
     int64_t kinds() const { return kinds_; }
+    uint64_t checksum() const { return checksum_; }
     const std::vector<int32_t>& training() const { return training_; }
     const std::vector<int32_t>& held_out() const { return held_out_; }
 
 private:
     std::vector<int32_t> training_, held_out_;
     int64_t kinds_ = 0;
+    uint64_t checksum_ = 0;
 };
 
 /// `length` characters, and those behind each, appended.
@@ -137,6 +140,10 @@ public:
         all.push_back(last_norm_.parameters());
         all.push_back(output_.parameters());
         return nn::joined(all);
+    }
+    std::string data() const override {
+        const size_t characters = text_.training().size() + text_.held_out().size();
+        return fmt::format("{} characters, checksum {:016x}", characters, text_.checksum());
     }
     nn::Tensor loss() const override {
         nn::Tensor x = nn::embedding(characters_, here_, places_);

@@ -24,6 +24,8 @@ public:
     virtual std::vector<nn::Tensor> parameters() const = 0;
     /// What a checkpoint keeps beside parameters and the optimizer's states.
     virtual std::vector<nn::Tensor> states() const { return {}; }
+    /// What tells the data that it learns from apart from others, where users give them.
+    virtual std::string data() const { return {}; }
     /// The mean loss of the batch, an f32 scalar; called while the step is captured.
     virtual nn::Tensor loss() const = 0;
     /// The batch of step n, from 0 on.

@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 
+#include <unistd.h>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -47,6 +49,23 @@ Recipe recipe_of(const std::string& network) {
 }
 
 Type type_of_values(const std::string& name) { return name == "bf16" ? bf16 : name == "f16" ? f16 : f32; }
+
+/// Throws Error where options leave each other without a meaning, or a run that was kept would be lost.
+void require_sense(const TrainOptions& options) {
+    const auto here = std::source_location::current();
+    user_check(!options.resume || !options.checkpoint.empty(), here,
+               "train: --resume goes on from a checkpoint; name it with --checkpoint FILE");
+    if (!options.checkpoint.empty()) {
+        const std::filesystem::path folder = std::filesystem::absolute(options.checkpoint).parent_path();
+        user_check(access(folder.c_str(), W_OK) == 0, here,
+                   "train: cannot write {}; name a file in a folder that exists, and that is yours",
+                   options.checkpoint);
+        user_check(options.resume || !std::filesystem::exists(options.checkpoint), here,
+                   "train: {} is there already; go on from it with --resume, or name another file", options.checkpoint);
+    }
+    user_check(options.network == "chars" || options.model.texts.empty(), here,
+               "train: {} learns from no text; --text is for chars", options.network);
+}
 
 /// Throws Error unless it is empty or the name of a pass of plan_step().
 void require_pass(const std::string& name) {
@@ -110,9 +129,11 @@ public:
         }
         const double seconds = seconds_since(begin);
         if (done_ > first)
-            print("{} steps in {:.1f} s, {:.3f} ms each; loss {:.4f} at first, {:.4f} at last\n", done_ - first,
+            print("{} steps in {:.1f} s, {:.3f} ms each; loss {:.4f} at step {}, {:.4f} at step {}\n", done_ - first,
                   seconds, seconds / static_cast<double>(done_ - first) * 1e3, record_.curve()[num_known].second,
-                  record_.curve().back().second);
+                  record_.curve()[num_known].first, record_.curve().back().second, record_.curve().back().first);
+        else
+            print("all {} steps are done; --steps {} would go on\n", done_, 2 * done_);
         if (scale_) print("{}\n", scale_text());
         const Score score = model_->score();
         print("{}\n", score.text);
@@ -139,6 +160,7 @@ private:
         kept_.add_setting("network", options_.network + (model.small ? " --small" : ""));
         kept_.add_setting("values", options_.values).add_setting("seed", std::to_string(model.seed));
         kept_.add_setting("batch", model.batch > 0 ? std::to_string(model.batch) : "as the network says");
+        if (const std::string data = model_->data(); !data.empty()) kept_.add_setting("data", data);
     }
     void keep() const {
         if (!options_.checkpoint.empty()) kept_.save(options_.checkpoint);
@@ -164,8 +186,6 @@ private:
         return count;
     }
     void resume() {
-        user_check(!options_.checkpoint.empty(), std::source_location::current(),
-                   "train: --resume goes on from a checkpoint; name it with --checkpoint FILE");
         if (!std::filesystem::exists(options_.checkpoint))
             return print("no {} yet: from the beginning\n", options_.checkpoint);
         kept_.load(options_.checkpoint);
@@ -202,7 +222,7 @@ void add_options(CLI::App* command, TrainOptions& options) {
     command->add_option("--batch", options.model.batch, "images or sequences of a step")
         ->check(whole_number(1, 1 << 20));
     command->add_option("--rate", options.rate, "the highest, of AdamW")->check(positive_real());
-    command->add_option("--weight-decay", options.weight_decay, "of AdamW")->check(CLI::NonNegativeNumber);
+    command->add_option("--weight-decay", options.weight_decay, "of AdamW")->check(non_negative_real());
     command->add_option("--seed", options.model.seed, "of weights and batches")->check(seed_number());
     command->add_option("--values", options.values, "activations and adjoints: f32, bf16, or f16 with scaled losses")
         ->check(CLI::IsMember({"f32", "bf16", "f16"}));
@@ -212,7 +232,9 @@ void add_options(CLI::App* command, TrainOptions& options) {
     command->add_option("--svg", options.svg, "a file for the curve as a picture, drawn at each checkpoint");
     command->add_option("--every", options.every, "steps between losses that are read")->check(whole_number(1, most));
     command->add_option("--checkpoint", options.checkpoint, "a file that keeps the run, written as it goes");
-    command->add_option("--save-every", options.save_every, "steps between checkpoints")->check(whole_number(1, most));
+    command->add_option("--save-every", options.save_every, "steps between checkpoints")
+        ->check(whole_number(1, most))
+        ->needs("--checkpoint");
     command->add_flag("--resume", options.resume, "go on from the checkpoint, if there is one: with the same bits");
     command->add_flag("--explain", options.explain,
                       "the step's groups, kernels, memory, and why; times as predicted and measured");
@@ -228,6 +250,7 @@ void add_train_command(CLI::App& app) {
     add_options(command, *options);
     command->callback([options] {
         require_pass(options->after);
+        require_sense(*options);
         const std::shared_ptr<Device> device =
             options->device.empty() ? best_device().device : open_device(options->device);
         Training(*options, device).run();
