@@ -26,6 +26,17 @@ std::vector<Loop> even_reduce_loops(const Schedule& s, Stage stage) {
     return loops;
 }
 
+/// Whether data, or the place of a result, decide how many terms it has: results side by side have their own numbers.
+bool has_own_lengths(const Schedule& s, Stage stage) {
+    bool found = false;
+    for (const Loop& loop : s.all_loops(stage))
+        visit(s.extent(loop), [&](const Expr& e) {
+            const Variable* variable = e.as<Variable>();
+            found = found || e.as<Load>() || e.as<Read>() || (variable && variable->kind != VariableKind::Size);
+        });
+    return found;
+}
+
 /// So many threads a block, each of which has `each` neighbouring results, inside of its loops over terms.
 void spread(Schedule& s, Stage stage, int64_t results, int64_t each) {
     const std::vector<Loop> loops = s.data_loops(stage);
@@ -112,6 +123,7 @@ int64_t results_with_common_terms(const Schedule& s, Stage stage) {
 
 /// Results of a thread: several share what they read of the terms, or compute for them.
 int64_t pick_each(const Schedule& s, Stage stage, int64_t by_rule) {
+    if (has_own_lengths(s, stage)) return 1;
     std::vector<int64_t> options{1, 2, 4, 8};
     const int64_t together = results_with_common_terms(s, stage);
     if (together > 1 && std::ranges::find(options, together) == options.end()) options.push_back(together);

@@ -271,6 +271,21 @@ TEST(ScatteredRows, FewRowsAreNotSorted) {
 }
 
 /// Threads of a block reduce a row's terms together; rows with few are stored whole by each thread.
+/// Results side by side have numbers of terms of their own: a thread has one of them, though they share what they add.
+TEST(ScatteredRows, OfResultsSideBySideAreAThreadsEach) {
+    const Tensor at = input("at", i64, {2, 5, 24});
+    const Axis term = reduce_axis("term", 24), again = reduce_axis("again", 10);
+    const Tensor counts = compute("counts", {2, 48, 5}, [&](Expr i, Expr j, Expr p) {
+        return min(sum(select(at(i, p, term) == j, 1.0, 0.0), {term, again}), 40.0);
+    });
+    const Schedule s = choose_schedule({counts}, target("sm_90a"));
+    SCOPED_TRACE(s.trace_as_cpp());
+    Runner runner(s, open_device("emulated"));
+    runner.set(random_bindings({counts}, 5));
+    const CheckResult check = runner.check();
+    EXPECT_TRUE(check.ok) << check.text;
+}
+
 TEST(ScatteredRows, WithManyTermsAreSharedByThreads) {
     const Declared y = embedding_gradient(4096, 40, 256, bf16);
     const Program shared = build(choose_schedule(y.outputs, target("sm_90a")));
