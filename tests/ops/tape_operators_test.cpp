@@ -298,6 +298,8 @@ TEST_P(TapeOperators, Refuse) {
     EXPECT_ERROR(whole / whole, "divide: 'cast' is i32; give floats");
     EXPECT_ERROR(nn::exp(whole), "exp: 'cast' is i32; give floats");
     EXPECT_ERROR(Tensor() + x, "an nn::Tensor is undefined");
+    EXPECT_ERROR(Linear(backend_, 0, 3, 1), "Linear: sizes are 0 and 3; give positive ones");
+    EXPECT_ERROR(Embedding(backend_, -1, 8, 1), "Embedding: sizes are 8 and -1; give positive ones");
     EXPECT_ERROR(sum(x, {2}), "sum: x is [4, 3], which has no dimension 2; give one of -2 to 1");
     EXPECT_ERROR(sum(x, {1, -1}), "sum: dimensions [1, -1] of x, [4, 3]; name each of them once");
     EXPECT_ERROR(matmul(x, y), "matmul: x is [4, 3], y [5, 4, 2]; give [..., m, k] and [..., k, n], a vector");
